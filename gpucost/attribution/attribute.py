@@ -10,6 +10,8 @@ The mechanism, in the order of the code:
 2. ``sweep`` counts, per kind of unit, how many units were held at every instant, and what was left over.
 3. ``lines`` lets holders take slots in the order of their uids, and deals time and money to the slots
    (``apportion``). So nothing is rounded away, and the number and place of cuts change no total.
+   Nodes have nothing to do with each other here: steps 2 and 3 are done for some nodes at a time, so that
+   what they need meanwhile does not grow with the cluster (``MOST_ROWS``).
 4. Measurements are laid on the lines of the time they were made in.
 5. ``conservation`` computes capacity a second time, from nodes and prices alone: nodes that differ are
    problems.
@@ -49,11 +51,12 @@ from gpucost.attribution.lines import (
     LineParts,
     SlotApportioner,
     join_signals,
+    line_frame,
     plain_slots,
     queued_slots,
     sum_parts,
 )
-from gpucost.attribution.segments import NodeSegments, SegmentBuilder
+from gpucost.attribution.segments import NodeKey, NodeSegments, SegmentBuilder
 from gpucost.attribution.sweep import (
     CODE_OF_BUCKET,
     KindSegments,
@@ -75,6 +78,9 @@ from gpucost.domain.errors import DataProblem, DataProblemCode, InputError
 from gpucost.domain.gpu import ResourceCatalog, ShareBasis
 from gpucost.domain.rates import RateLookup
 from gpucost.domain.time import EARLIEST_MS, LATEST_MS, Window
+
+MOST_ROWS = 250_000
+"""Intervals and segments that are made into lines at once, some hundred bytes each."""
 
 # Slots are taken in the order of uids, never of names: renaming a pod must not move a millisecond.
 _ORDER = ["pod_uid", "count", *(name for name in HOLDER_NAMES if name != "pod_uid")]
@@ -106,12 +112,17 @@ def attribute(
     pieces = builder.build(frames, HeldResources(allocations))
     kinds = kind_pieces(pieces, scope.start_ms)
     units, unit_of = _units(pieces, kinds, basis)
-    cells = LineCells(pieces, kinds, unit_of)
+    cells = LineCells.of(pieces, kinds, unit_of)
     intervals = _intervals(allocations, pieces, kinds, scope)
     dealer = SlotApportioner(pieces, kinds, cells, holders.of_bucket())
-    parts, uncertain = _parts(intervals, dealer, holders, allocations[_ORDER])
-    lines = sum_parts(parts, cells, len(holders))
-    lines = _with_signals(lines, units, holders, frames.signals, builder.edges)
+    group_of = _node_groups(len(pieces.nodes), kinds, intervals)
+    sums, uncertain = _sums(intervals, dealer, holders, allocations[_ORDER], group_of)
+    lines = line_frame(sums, cells)
+    del sums
+    group_of_unit = np.zeros(len(units), np.int64)
+    group_of_unit[unit_of] = group_of[pieces.node[kinds.piece]]
+    signals = _by_group(frames.signals, pieces.nodes, group_of)
+    lines = _with_signals(lines, units, holders, signals, group_of_unit, builder.edges)
     problems = [
         *_of_windows(frames.problems, builder.edges),
         *((0, problem) for problem in refused),
@@ -125,6 +136,37 @@ def attribute(
     ]
     located = tuple(sorted(set(problems), key=repr))
     return Attribution(windows, lines, units, holders, pieces.rates, located)
+
+
+def _node_groups(nodes: int, kinds: KindSegments, intervals: AllocationIntervals) -> Ints:
+    """The group of each node: neighbours with MOST_ROWS intervals and kind pieces in all, or about so."""
+    line = np.concatenate([kinds.line_of(kinds.key), intervals.line])
+    rows = np.bincount(kinds.node_of(line), minlength=nodes)
+    before = np.cumsum(rows) - rows
+    _, group = np.unique(before // MOST_ROWS, return_inverse=True)
+    groups: Ints = group.astype(np.int64)
+    return groups
+
+
+def _sums(
+    intervals: AllocationIntervals,
+    dealer: SlotApportioner,
+    holders: AllocationHolders,
+    order: pd.DataFrame,
+    group_of: Ints,
+) -> tuple[list[LineParts], pd.DataFrame]:
+    """The parts of lines, summed, of one group of nodes after the other; and ``_parts``' second result of
+    all."""
+    kinds, sums, uncertain = dealer.kinds, [], []
+    group_of_piece = group_of[kinds.node_of(kinds.line_of(kinds.key))]
+    group_of_interval = group_of[kinds.node_of(intervals.line)]
+    for group in range(int(group_of.max(initial=0)) + 1):
+        first, past = np.searchsorted(group_of_piece, [group, group + 1]).tolist()
+        its = intervals.where(group_of_interval == group)
+        parts, doubtful = _parts(its, dealer.between(first, past), holders, order)
+        sums.append(sum_parts(parts, len(holders)))
+        uncertain.append(doubtful)
+    return sums, pd.concat(uncertain, ignore_index=True)
 
 
 def _parts(
@@ -195,7 +237,7 @@ def _inside(frame: pd.DataFrame, scope: Window) -> tuple[pd.DataFrame, list[Data
         for row in frame[nonsense].itertuples()
     ]
     inside = ~nonsense & (start < scope.end_ms) & (end > scope.start_ms) & (start < end)
-    return frame[inside].reset_index(drop=True), problems
+    return (frame if inside.all() else frame[inside]).reset_index(drop=True), problems
 
 
 def _intervals(
@@ -265,19 +307,38 @@ def _units(pieces: NodeSegments, kinds: KindSegments, basis: ShareBasis) -> tupl
     return pd.DataFrame(rows, columns=UNIT_NAMES), unit_of.astype(np.int64)
 
 
+def _by_group(signals: pd.DataFrame, nodes: Sequence[NodeKey], group_of: Ints) -> list[pd.DataFrame]:
+    """The rows of each group's nodes."""
+    groups = int(group_of.max(initial=0)) + 1
+    if groups == 1 or signals.empty:
+        return [signals] * groups
+    at = _positions(signals[["cluster", "node"]], nodes)
+    group = np.where(at >= 0, group_of[at], -1)
+    return [signals[group == number] for number in range(groups)]
+
+
 def _with_signals(
-    lines: pd.DataFrame, units: pd.DataFrame, holders: AllocationHolders, signals: pd.DataFrame, edges: Ints
+    lines: pd.DataFrame,
+    units: pd.DataFrame,
+    holders: AllocationHolders,
+    signals: Sequence[pd.DataFrame],
+    group_of_unit: Ints,
+    edges: Ints,
 ) -> pd.DataFrame:
+    """``signals`` are by group, as ``group_of_unit`` says which group a line is of."""
+    unit, measured = lines["unit"].to_numpy(), []
+    is_held = lines["bucket"].to_numpy() == CODE_OF_BUCKET[Bucket.HELD]
+    for group, its in enumerate(signals):
+        rows = np.flatnonzero(is_held & (group_of_unit[unit] == group)) if len(its) else ()
+        if not len(rows):
+            continue
+        held = lines.loc[rows, ["window", "unit", "holder", "board_ms"]]
+        held["cluster"] = units["cluster"].to_numpy()[held["unit"].to_numpy()]
+        held["node"] = units["node"].to_numpy()[held["unit"].to_numpy()]
+        held["pod_uid"] = holders.frame["pod_uid"].to_numpy()[held["holder"].to_numpy()]
+        measured.append(join_signals(held, its, edges))
+    found = pd.concat(measured) if measured else pd.DataFrame()
+    nothing = pd.Series(pd.NA, index=lines.index, dtype="Int64")
     for name in MEASURES:
-        lines[name] = pd.Series(pd.NA, index=lines.index, dtype="Int64")
-    is_held = lines["bucket"] == CODE_OF_BUCKET[Bucket.HELD]
-    if signals.empty or not is_held.any():
-        return lines
-    held = lines.loc[is_held, ["window", "unit", "holder", "board_ms"]]
-    held["cluster"] = units["cluster"].to_numpy()[held["unit"].to_numpy()]
-    held["node"] = units["node"].to_numpy()[held["unit"].to_numpy()]
-    held["pod_uid"] = holders.frame["pod_uid"].to_numpy()[held["holder"].to_numpy()]
-    measured = join_signals(held, signals, edges)
-    for name in MEASURES:
-        lines[name] = measured[name].reindex(lines.index)
+        lines[name] = found[name].reindex(lines.index) if measured else nothing
     return lines

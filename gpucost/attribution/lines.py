@@ -13,10 +13,10 @@ that was not observed is not time at 0 %.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -44,6 +44,8 @@ class AllocationIntervals:
     count: Ints
 
     def where(self, flags: Flags) -> AllocationIntervals:
+        if flags.all():
+            return self
         return AllocationIntervals(
             self.row[flags],
             self.line[flags],
@@ -203,17 +205,24 @@ class LineParts:
         return (self.cell, self.holder, self.bucket, *numbers)
 
 
+@dataclass(frozen=True)
 class LineCells:
     """Numbers the distinct (window, unit, rate) of all kind pieces; ``of_kind_piece`` says which is whose."""
 
-    def __init__(self, pieces: NodeSegments, kinds: KindSegments, unit_of: Ints) -> None:
+    of_kind_piece: Ints
+    window: Ints
+    unit: Ints
+    rate: Ints
+
+    @classmethod
+    def of(cls, pieces: NodeSegments, kinds: KindSegments, unit_of: Ints) -> Self:
         triple = [pieces.window[kinds.piece], unit_of, pieces.rate[kinds.piece]]
         order = np.lexsort(triple[::-1])
         ordered = np.stack([column[order] for column in triple]) if len(order) else np.zeros((3, 0), np.int64)
         new = np.append(True, (ordered[:, 1:] != ordered[:, :-1]).any(axis=0))[: len(order)]
-        self.of_kind_piece = np.empty(len(order), np.int64)
-        self.of_kind_piece[order] = np.cumsum(new) - 1
-        self.window, self.unit, self.rate = ordered[:, new]
+        of_kind_piece = np.empty(len(order), np.int64)
+        of_kind_piece[order] = np.cumsum(new) - 1
+        return cls(of_kind_piece, *ordered[:, new])
 
 
 @dataclass(frozen=True)
@@ -227,6 +236,11 @@ class SlotApportioner:
     kinds: KindSegments
     cells: LineCells
     nobody: Ints
+
+    def between(self, first: int, past: int) -> Self:
+        """For the kind pieces ``[first, past)``, which are to be all those of some nodes."""
+        cells = replace(self.cells, of_kind_piece=self.cells.of_kind_piece[first:past])
+        return replace(self, kinds=self.kinds.between(first, past), cells=cells)
 
     def held(self, held: HeldSlots, holder: Ints) -> LineParts:
         """Parts of pods; what is over-committed costs nothing, since capacity is paid for once."""
@@ -278,8 +292,8 @@ class SlotApportioner:
         return deal_ms(*where), deal_nano(*where, price)
 
 
-def sum_parts(parts: LineParts, cells: LineCells, holders: int) -> pd.DataFrame:
-    """One row per (window, unit, holder, rate, bucket) with its measures; no price, no cost (null)."""
+def sum_parts(parts: LineParts, holders: int) -> LineParts:
+    """One part per (cell, holder, bucket), in that order."""
     key = (parts.cell * (holders + 1) + parts.holder) * len(Bucket) + parts.bucket
     order = np.argsort(key)
     key = key[order]
@@ -292,22 +306,37 @@ def sum_parts(parts: LineParts, cells: LineCells, holders: int) -> pd.DataFrame:
         board_ms, nano = parts.board_ms[order], parts.nano[order]
         first_ms, last_ms = parts.first_ms[order], parts.last_ms[order]
     order = order[first]
-    cell, bucket = parts.cell[order], parts.bucket[order]
-    rate = cells.rate[cell]
+    names = parts.cell[order], parts.holder[order], parts.bucket[order]
+    return LineParts(*names, board_ms, nano, first_ms, last_ms)
+
+
+def line_frame(groups: Sequence[LineParts], cells: LineCells) -> pd.DataFrame:
+    """One row per (window, unit, holder, rate, bucket) with its measures; no price, no cost (null).
+
+    ``groups`` are sums of the parts of groups of nodes, each in the order of its cells, which are its own.
+    """
+    cell = np.concatenate([group.cell for group in groups])
+    order = np.argsort(cell, kind="stable")
+    cell = cell[order]
+
+    def column(name: str) -> Ints:
+        values: Ints = np.concatenate([getattr(group, name) for group in groups])[order]
+        return values
+
+    bucket, rate = column("bucket"), cells.rate[cell]
     unpriced = (rate < 0) & (bucket != CODE_OF_BUCKET[Bucket.OVERCOMMITTED])
-    return pd.DataFrame(
-        {
-            "window": cells.window[cell],
-            "unit": cells.unit[cell],
-            "holder": parts.holder[order],
-            "rate": rate,
-            "bucket": bucket,
-            "board_ms": board_ms,
-            "nano": pd.arrays.IntegerArray(nano, unpriced),
-            "first_ms": first_ms,
-            "last_ms": last_ms,
-        }
-    )
+    columns = {
+        "window": cells.window[cell],
+        "unit": cells.unit[cell],
+        "holder": column("holder"),
+        "rate": rate,
+        "bucket": bucket,
+        "board_ms": column("board_ms"),
+        "nano": pd.arrays.IntegerArray(column("nano"), unpriced),
+        "first_ms": column("first_ms"),
+        "last_ms": column("last_ms"),
+    }
+    return pd.DataFrame(columns, copy=False)
 
 
 MEASURES = SIGNAL_MEASURES

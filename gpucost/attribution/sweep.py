@@ -7,8 +7,9 @@ need the stretches in which the number of held units is constant.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
@@ -53,8 +54,18 @@ class KindSegments:
     elastic: Flags
     uncounted: Flags
 
+    def between(self, first: int, past: int) -> KindSegments:
+        """The kind pieces ``[first, past)``: views."""
+        cut: dict[str, Any] = {
+            name: values[first:past] for name, values in vars(self).items() if isinstance(values, np.ndarray)
+        }
+        return replace(self, **cut)
+
     def line(self, node: Ints, resource: Ints) -> Ints:
         return node * len(self.resources) + resource
+
+    def node_of(self, line: Ints) -> Ints:
+        return line // max(len(self.resources), 1)
 
     def key_of(self, line: Ints, instant: Ints) -> Ints:
         return (line << _TIME_BITS) | (instant - self.origin)

@@ -235,16 +235,15 @@ class TeamRules:
         import pandas as pd  # Imported here: rules are also read where no frames are
 
         rules = [rule for rule in self.file.rules if rule.holds_at(at_ms)]
-        columns = list(CONDITIONS)
-        seen: dict[tuple[str, ...], tuple[str, str]] = {}
-        found = []
-        for values in zip(*(holders[name] for name in columns), strict=True):
-            if values not in seen:
-                holder = dict(zip(columns, values, strict=True))
-                seen[values] = _placed(rules, holder)
-            found.append(seen[values])
-        teams, texts = zip(*found, strict=True) if found else ((), ())
-        return pd.DataFrame({"team": teams, "rule": texts}, index=holders.index, dtype="str")
+        columns = holders[list(CONDITIONS)]
+        same = columns.groupby(list(CONDITIONS), sort=False, observed=True).ngroup()
+        first = same.reset_index(drop=True).drop_duplicates()
+        distinct = zip(
+            *(values.tolist() for _, values in columns.take(first.index.to_numpy()).items()), strict=True
+        )
+        found = [_placed(rules, dict(zip(CONDITIONS, values, strict=True))) for values in distinct]
+        placed = pd.DataFrame(found, index=first, columns=["team", "rule"], dtype="str")
+        return placed.loc[same].set_axis(holders.index)
 
     def team_of(self, holder: Mapping[str, str], at_ms: int) -> str:
         """The team of one holder, which has a value for each of ``CONDITIONS``, by the rules in force at

@@ -5,6 +5,7 @@ Holders are pods, each with its attributes and team, and the pseudo-holders of c
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
@@ -59,8 +60,9 @@ class AllocationHolders:
     @cached_property
     def _distinct(self) -> tuple[Ints, Ints]:
         """(allocation rows that stand for a holder, position among them of every row)."""
-        rows, position = np.unique(_first_with_same_attributes(self._attributes), return_inverse=True)
-        return rows.astype(np.int64), position.astype(np.int64)
+        first = _first_with_same_attributes(self._attributes)
+        stands = first == np.arange(len(first))
+        return np.flatnonzero(stands), (np.cumsum(stands) - 1)[first]
 
     def __len__(self) -> int:
         return len(self.epochs) * len(self._distinct[0]) + len(HOLDER_OF_BUCKET)
@@ -114,7 +116,9 @@ class AllocationHolders:
 
     @cached_property
     def _people(self) -> pd.DataFrame:
-        return self._attributes.take(self._distinct[0]).reset_index(drop=True)
+        rows = self._distinct[0]
+        people = self._attributes if len(rows) == len(self._attributes) else self._attributes.take(rows)
+        return people.reset_index(drop=True)
 
     @cached_property
     def _placed(self) -> list[pd.DataFrame]:
@@ -123,20 +127,41 @@ class AllocationHolders:
 
     @cached_property
     def frame(self) -> pd.DataFrame:
-        """One row per holder: HOLDER_NAMES and team.
+        """One row per holder: HOLDER_NAMES and team, as text or categories of it.
 
         Texts from labels and annotations are cut to MAX_TEXT characters and lose what a database cannot
         store (NUL, halves of surrogate pairs), before team rules see them.
         """
-        people = self._people
-        versions = [people.assign(team=placed["team"].to_numpy()) for placed in self._placed]
-        empty = dict.fromkeys(HOLDER_NAMES, "")
-        nobody = pd.DataFrame([{**empty, "pod_uid": who, "team": who} for who in HOLDER_OF_BUCKET.values()])
-        return pd.concat([*versions, nobody], ignore_index=True).astype("str")
+        nobody, no_name = list(HOLDER_OF_BUCKET.values()), [""] * len(HOLDER_OF_BUCKET)
+        columns = {
+            name: _joined([self._people[name]] * len(self.epochs), nobody if name == "pod_uid" else no_name)
+            for name in HOLDER_NAMES
+        }
+        columns["team"] = _joined([placed["team"] for placed in self._placed], nobody)
+        return pd.DataFrame(columns, copy=False)
+
+
+def _plain(values: pd.Series[Any]) -> pd.Series[Any]:
+    return values.astype("str") if values.dtype.name == "category" else values
+
+
+def _joined(parts: Sequence[pd.Series[Any]], more: Sequence[str]) -> pd.Series[Any]:
+    """One after the other, then ``more``. What is codes and categories stays so: a name is kept once."""
+    if any(part.dtype.name != "category" for part in parts):
+        parts = [part.astype("str") for part in parts]
+    else:
+        new = sorted(set(more) - set(parts[0].cat.categories))
+        parts = [part.cat.add_categories(new) for part in parts]
+    return pd.concat([*parts, pd.Series(more, dtype=parts[0].dtype)], ignore_index=True)
 
 
 def _storable(labels: pd.Series[str]) -> pd.Series[str]:
-    odd = {value: text for value in labels.unique() if (text := storable_text(value)) != value}
+    values = labels.cat.categories if labels.dtype.name == "category" else labels
+    texts = values.tolist()
+    whole = "".join(texts)
+    if whole.isascii() and "\0" not in whole and max(map(len, texts), default=0) <= MAX_TEXT:
+        return labels  # nearly always, and told without looking at each of millions
+    odd = {value: text for value in set(texts) if (text := storable_text(value)) != value}
     return labels.astype(object).map(lambda value: odd.get(value, value)) if odd else labels
 
 
@@ -149,13 +174,21 @@ def _first_with_same_attributes(attributes: pd.DataFrame) -> Ints:
     """For each row, the first row that names the same holder. Pods with one row, which are most, need no
     comparison."""
     row = np.arange(len(attributes))
-    several = np.flatnonzero(attributes["pod_uid"].duplicated(keep=False).to_numpy())
+    several = _repeated(attributes["pod_uid"])
     if len(several):
         part = attributes.take(several).astype("str")
         group = part.groupby(HOLDER_NAMES, sort=False).ngroup().to_numpy()
         _, first = np.unique(group, return_index=True)
         row[several] = several[first[group]]
     return row
+
+
+def _repeated(uids: pd.Series[str]) -> Ints:
+    """The rows whose uid other rows have too; perhaps a few more, since hashes are compared."""
+    hashes = pd.util.hash_array(uids.array, categorize=False)
+    order = np.argsort(hashes)
+    again = np.flatnonzero(hashes[order[1:]] == hashes[order[:-1]])
+    return np.unique(order[np.concatenate([again, again + 1])])
 
 
 UNIT_NAMES = [
@@ -226,7 +259,7 @@ class Attribution:
         }
         for frame, at in ((self.units, lines["unit"]), (self.holders.frame, lines["holder"])):
             taken = frame.take(at.to_numpy()).reset_index(drop=True)
-            columns.update({str(name): taken[name] for name in taken.columns})
+            columns.update({str(name): _plain(taken[name]) for name in taken.columns})
         columns.update({name: lines[name].reset_index(drop=True) for name in LINE_MEASURES})
         return pd.DataFrame({name: columns[name] for name in USAGE_LINES.column_names})
 

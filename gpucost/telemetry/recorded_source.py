@@ -5,19 +5,22 @@ number of files in it (``allocations/2026-10-01.parquet``). Every file has exact
 FrameSpec; optional columns may be missing. Signals, progress and the frames that only detectors read may be
 absent.
 
-Each frame is read once, on its first use, and kept in memory as an Arrow table: since a pod may run for
-weeks, reading only the part of a file that a window needs is not possible, while a search of ten million
-starts and ends takes milliseconds. Text columns with few values are dictionaries there, and categories in the
-frames.
+Each frame is read once, on its first use, and kept in memory as an Arrow table: a search of a million starts
+and ends takes milliseconds. Of a frame that is larger than ``MOST_KEPT_BYTES`` only the first start and the
+last end of each row group are kept; for a window, the groups with a row in it are read anew, some rows at a
+time. Text columns with few values are dictionaries, and categories in the frames.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
@@ -59,12 +62,22 @@ _REPEATED = {
 # A thousand GPUs have nine million rows of signals in a year, by the hour: below a GiB.
 MOST_ROWS = 50_000_000
 MOST_BYTES = 2 << 30
+MOST_KEPT_BYTES = 256 << 20
+# Small, so that little is read that is not in a window; a large frame of a day has some of them.
+_GROUP_ROWS = 100_000
 _TYPES = {ColumnType.TEXT: pa.string(), ColumnType.INTEGER: pa.int64(), ColumnType.REAL: pa.float64()}
 
 
+class _RecordedRows(Protocol):
+    """One frame of the recording."""
+
+    def overlapping(self, cluster: str, window: Window) -> pa.Table:
+        """The rows of the cluster that overlap the window, in order of their starts."""
+
+
 @dataclass(frozen=True)
-class _RecordedRows:
-    """One frame of the recording, in order of its starts."""
+class _KeptRows:
+    """In memory, in order of starts."""
 
     table: pa.Table
     starts: IntArray
@@ -74,6 +87,24 @@ class _RecordedRows:
         until = int(np.searchsorted(self.starts, window.end_ms, "left"))
         found = self.table.take(pa.array(np.flatnonzero(self.ends[:until] > window.start_ms)))
         return found.filter(pc.equal(found["cluster"], cluster))
+
+
+@dataclass(frozen=True)
+class _StoredRows:
+    """In files: (file, row group, first start, last end)."""
+
+    spec: FrameSpec
+    groups: tuple[tuple[Path, int, int, int], ...]
+
+    def overlapping(self, cluster: str, window: Window) -> pa.Table:
+        found = [_schema(self.spec).empty_table()]
+        needed = [row for row in self.groups if row[2] < window.end_ms and row[3] > window.start_ms]
+        for file, rows in groupby(needed, key=itemgetter(0)):
+            for part in _batches(file, self.spec, [group for _, group, _, _ in rows]):
+                starts, ends = part["start_ms"], part["end_ms"]
+                inside = pc.and_(pc.less(starts, window.end_ms), pc.greater(ends, window.start_ms))
+                found.append(part.filter(pc.and_(inside, pc.equal(part["cluster"], cluster))))
+        return _by_start(_one_table(found[1:] or found))
 
 
 class RecordedSource:
@@ -127,7 +158,9 @@ class RecordedSource:
 
     @cached_property
     def _covered(self) -> dict[str, Window]:
-        observed = self._rows(OBSERVED).table.to_pandas().groupby("cluster")
+        files = _files(self._folder, OBSERVED)
+        _size(files)
+        observed = _kept(files, OBSERVED).table.to_pandas().groupby("cluster")
         starts, ends = observed["start_ms"].min(), observed["end_ms"].max()
         return {
             str(cluster): Window(start, end)
@@ -151,19 +184,50 @@ def record(folder: Path, frames: ClusterFrames) -> None:
     for spec, frame in checked.items():
         ordered = frame.sort_values(["cluster", "start_ms", "end_ms"], kind="stable")
         table = pa.Table.from_pandas(ordered, schema=_schema(spec), preserve_index=False)
-        pq.write_table(table, folder / f"{spec.name}.parquet", compression="zstd")
+        pq.write_table(table, folder / f"{spec.name}.parquet", compression="zstd", row_group_size=_GROUP_ROWS)
 
 
 def _load(folder: Path, spec: FrameSpec) -> _RecordedRows:
     files = _files(folder, spec)
-    _refuse_too_large(files)
-    tables = [_table(file, spec) for file in files] or [_schema(spec).empty_table()]
-    table = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
+    if _size(files) <= MOST_KEPT_BYTES:
+        return _kept(files, spec)
+    return _StoredRows(spec, tuple(group for file in files for group in _groups(file, spec)))
+
+
+def _kept(files: list[Path], spec: FrameSpec) -> _KeptRows:
+    tables = [_table(file, spec) for file in files]
+    table = _by_start(_one_table(tables or [_schema(spec).empty_table()]))
+    return _KeptRows(table, table["start_ms"].to_numpy(), table["end_ms"].to_numpy())
+
+
+def _one_table(tables: list[pa.Table]) -> pa.Table:
+    return pa.concat_tables(tables).unify_dictionaries().combine_chunks()
+
+
+def _by_start(table: pa.Table) -> pa.Table:
     starts = table["start_ms"].to_numpy()
     if (starts[1:] < starts[:-1]).any():
-        table = table.take(pa.array(np.argsort(starts, kind="stable")))
-        starts = table["start_ms"].to_numpy()
-    return _RecordedRows(table, starts, table["end_ms"].to_numpy())
+        return table.take(pa.array(np.argsort(starts, kind="stable")))
+    return table
+
+
+def _groups(file: Path, spec: FrameSpec) -> Iterator[tuple[Path, int, int, int]]:
+    """The row groups with their first start and last end. What values are missing is found as they are
+    read."""
+    times_of = [column for column in spec.columns if column.name in ("start_ms", "end_ms")]
+    with _opened(file, spec) as parquet:
+        _checked(file, parquet.schema_arrow.empty_table(), spec)
+        for group in range(parquet.num_row_groups):
+            times = parquet.read_row_group(group, columns=[column.name for column in times_of])
+            if len(times):
+                starts, ends = (_column(file, times, column) for column in times_of)
+                yield file, group, pc.min(starts).as_py(), pc.max(ends).as_py()
+
+
+def _batches(file: Path, spec: FrameSpec, groups: list[int]) -> Iterator[pa.Table]:
+    with _opened(file, spec) as parquet:
+        for batch in parquet.iter_batches(_GROUP_ROWS, groups):
+            yield _checked(file, pa.Table.from_batches([batch]), spec)
 
 
 def _schema(spec: FrameSpec) -> pa.Schema:
@@ -183,8 +247,8 @@ def _files(folder: Path, spec: FrameSpec) -> list[Path]:
     return files
 
 
-def _refuse_too_large(files: list[Path]) -> None:
-    """Raises InputError for the file with which a frame exceeds the size that may be read."""
+def _size(files: list[Path]) -> int:
+    """Bytes in memory. Raises InputError for the file with which a frame exceeds what may be read."""
     rows = size = 0
     for file in files:
         try:
@@ -201,17 +265,28 @@ def _refuse_too_large(files: list[Path]) -> None:
             found = ErrorRemark(f"with it the frame has {rows:,} rows and {size:,} bytes")
             allowed = f"at most {MOST_ROWS:,} rows and {MOST_BYTES:,} bytes per frame"
             raise InputError(str(file), found, allowed)
+    return size
 
 
-def _table(file: Path, spec: FrameSpec) -> pa.Table:
-    """The columns of ``spec`` out of one file. Raises InputError, which names the file and the column."""
+@contextmanager
+def _opened(file: Path, spec: FrameSpec) -> Iterator[pq.ParquetFile]:
     texts = [column.name for column in spec.columns if column.type is ColumnType.TEXT]
     repeated = [name for name in texts if name in _REPEATED.get(spec, ())]
     try:
         with pq.ParquetFile(file, read_dictionary=repeated) as parquet:
-            table = parquet.read()
+            yield parquet
     except (pa.ArrowException, OSError) as error:
         raise InputError(str(file), ErrorRemark("cannot be read"), "a Parquet file") from error
+
+
+def _table(file: Path, spec: FrameSpec) -> pa.Table:
+    """The columns of ``spec`` out of one file. Raises InputError, which names the file and the column."""
+    with _opened(file, spec) as parquet:
+        table = parquet.read()
+    return _checked(file, table, spec)
+
+
+def _checked(file: Path, table: pa.Table, spec: FrameSpec) -> pa.Table:
     for name in table.column_names:
         if name not in spec.column_names:
             raise InputError(f"{file}: {name}", ErrorRemark("unknown column"), ", ".join(spec.column_names))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -9,11 +10,12 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from gpucost.attribution import attribute as attribute_module
 from gpucost.attribution.attribute import attribute
 from gpucost.attribution.conservation import difference
-from gpucost.attribution.frames import ClusterFrames
+from gpucost.attribution.frames import ClusterFrames, conform
 from gpucost.attribution.usage_lines import Attribution
-from gpucost.contract.frames import HOLDER_COLUMNS
+from gpucost.contract.frames import HOLDER_COLUMNS, SIGNALS
 from gpucost.domain.buckets import Bucket
 from gpucost.domain.errors import DataProblemCode
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Window
@@ -195,6 +197,29 @@ def test_d_the_order_of_rows_and_of_grouping_does_not_matter(frames: ClusterFram
     coarse = one.groupby("bucket")["nano"].sum()
     fine = one.groupby(["bucket", "node", "pod_uid"])["nano"].sum().groupby("bucket").sum()
     assert coarse.to_dict() == fine.to_dict()
+
+
+@slow
+@given(clusters(), st.booleans())
+def test_d_the_number_of_nodes_at_a_time_does_not_matter(frames: ClusterFrames, is_coded: bool) -> None:
+    """Neither does it matter whether names come as texts or as codes: all is the same, the order too."""
+    pods = frames.allocations[["cluster", "node", "pod_uid", "start_ms", "end_ms"]].drop_duplicates("pod_uid")
+    names = [column.name for column in SIGNALS.columns]
+    signals = pods.assign(observed_ms=0.8 * MINUTE_MS, busy_ms=7.5).reindex(columns=names)
+    signals = conform(signals.fillna({"pod": ""}), SIGNALS)
+    coded = dict.fromkeys((*(column.name for column in HOLDER_COLUMNS), "node"), "category")
+    of_nodes = replace(
+        frames,
+        allocations=frames.allocations.astype(coded) if is_coded else frames.allocations,
+        signals=signals,
+    )
+    whole = run(replace(frames, signals=signals))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attribute_module, "MOST_ROWS", 1)
+        parts = run(of_nodes)
+    pd.testing.assert_frame_equal(whole.lines, parts.lines)
+    pd.testing.assert_frame_equal(whole.flat(), parts.flat())
+    assert whole.located == parts.located
 
 
 @slow

@@ -41,6 +41,15 @@ from tests.support.history import GPU, T0, at
 DAY = Window(T0, T0 + DAY_MS)
 
 
+@pytest.fixture(autouse=True, params=["kept", "stored"])
+def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Where the rows of a recording are between two reads: in memory, or in the files only."""
+    if request.param == "stored":
+        monkeypatch.setattr(recorded_source, "MOST_KEPT_BYTES", -1)
+        monkeypatch.setattr(recorded_source, "_GROUP_ROWS", 2)
+    return str(request.param)
+
+
 def frame(spec: FrameSpec, *rows: tuple[object, ...]) -> pd.DataFrame:
     return conform(pd.DataFrame(list(rows), columns=list(spec.column_names)), spec)
 
