@@ -29,6 +29,7 @@ from gpucost.api.server.errors import (
     LARGEST_MANIFEST,
     MOST_MANIFEST_VALUES,
     advisor_busy,
+    media_type,
     no_state,
     not_found,
     responses,
@@ -64,8 +65,7 @@ class UnreadQuestion:
 
 
 async def _unread(request: Request) -> UnreadQuestion:
-    media_type = requests.media_type(request.headers.get("content-type", ""))
-    return UnreadQuestion(await request.body(), media_type == JSON)
+    return UnreadQuestion(await request.body(), media_type(request) == JSON)
 
 
 def _question(unread: UnreadQuestion) -> AdviceQuestion:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable
-from http import HTTPStatus
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Request, params
@@ -19,7 +18,7 @@ from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError, from_json
 
 from gpucost.api.server.errors import (
-    ApiError,
+    check_media_type,
     plain_words,
     repeated_parameter,
     unknown_key,
@@ -45,27 +44,9 @@ def require_type(*allowed: str) -> Callable[[Request], None]:
     """
 
     def check(request: Request) -> None:
-        if media_type(request.headers.get("content-type", "")) not in allowed:
-            raise wrong_type(request, ", ".join(allowed))
+        check_media_type(request, *allowed)
 
     return check
-
-
-def wrong_type(request: Request, names: str) -> ApiError:
-    """A body that is of none of the media types ``names``."""
-    return ApiError(
-        HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-        "unsupported_media_type",
-        f"the header Content-Type must say what the body is: {names}",
-        field="Content-Type",
-        value=request.headers.get("content-type", ""),
-        allowed=names,
-    )
-
-
-def media_type(content_type: str) -> str:
-    """``application/json`` of ``Application/JSON; charset=utf-8``."""
-    return content_type.partition(";")[0].strip().lower()
 
 
 require_json = require_type(JSON)

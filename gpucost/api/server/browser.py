@@ -13,13 +13,18 @@ from __future__ import annotations
 
 import hmac
 from dataclasses import dataclass
-from http import HTTPStatus
 from urllib.parse import parse_qsl, urlsplit
 
 from fastapi import Request, Response
 
 from gpucost.access.sessions import csrf_token
-from gpucost.api.server.errors import ApiError, cross_site, no_csrf_token, repeated_parameter
+from gpucost.api.server.errors import (
+    check_media_type,
+    cross_site,
+    media_type,
+    no_csrf_token,
+    repeated_parameter,
+)
 from gpucost.api.server.middleware import host_name
 from gpucost.domain.errors import ErrorRemark, InputError
 from gpucost.service.settings.api import is_loopback
@@ -106,27 +111,15 @@ async def check_change(request: Request, token: str, public_url: str) -> None:
     """Raises ApiError (403) for a change by the session of ``token`` that none of our pages asked for."""
     check_same_site(request, public_url)
     given = request.headers.get(CSRF_HEADER, "")
-    if not given and is_form(request):
+    if not given and media_type(request) == FORM_TYPE:
         given = (await form_fields(request)).get(CSRF, "")
     if not is_same(given, csrf_token(token)):
         raise no_csrf_token(f"the field {CSRF} of the page's form, or the header {CSRF_HEADER}")
 
 
-def is_form(request: Request) -> bool:
-    return request.headers.get("content-type", "").partition(";")[0].strip().lower() == FORM_TYPE
-
-
 async def form_fields(request: Request) -> dict[str, str]:
     """The fields of a form. Raises ApiError and InputError for what is none."""
-    if not is_form(request):
-        raise ApiError(
-            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-            "unsupported_media_type",
-            f"the header Content-Type must say what the body is: {FORM_TYPE}",
-            field="Content-Type",
-            value=request.headers.get("content-type", ""),
-            allowed=FORM_TYPE,
-        )
+    check_media_type(request, FORM_TYPE)
     found: dict[str, str] = {}
     try:
         text = (await request.body()).decode("ascii")

@@ -237,6 +237,26 @@ def missing_parameter(name: str, allowed: str | None) -> ApiError:
     )
 
 
+def media_type(request: Request) -> str:
+    """What the header says that the body is: ``application/json`` of ``Application/JSON; charset=utf-8``."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def check_media_type(request: Request, *allowed: str) -> None:
+    """Raises ApiError (415) for a body that is of none of the media types ``allowed``."""
+    if media_type(request) in allowed:
+        return
+    names = ", ".join(allowed)
+    raise ApiError(
+        HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+        "unsupported_media_type",
+        f"the header Content-Type must say what the body is: {names}",
+        field="Content-Type",
+        value=request.headers.get("content-type", ""),
+        allowed=names,
+    )
+
+
 def too_large(limit: int) -> ApiError:
     return ApiError(
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,

@@ -141,6 +141,16 @@ def test_without_a_watched_cluster_the_setting_is_named(url: str, ledger: Ledger
     assert '<nav aria-label="Pages">' in late.text
 
 
+@pytest.mark.parametrize(
+    ("url", "command"), [("/advise", "advise -f job.yaml"), ("/explain", "explain job/NAME")]
+)
+def test_without_a_watched_cluster_a_terminal_can_ask(url: str, command: str, ledger: Ledger) -> None:
+    said = texts(Clients(create_app(ledger, SETTINGS, now=Clock())).vera.get(url))
+    assert "detectors.state to in-cluster or kubeconfig" in said
+    assert f"gpucost {command}" in said
+    assert "--kubeconfig FILE" in said
+
+
 def test_hostile_names_are_text(ledger: Ledger) -> None:
     """Nothing validates what a dump or an API server says."""
     bad = "<i>\u202e" + "x" * 20_000
