@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from gpucost.domain.errors import LedgerError, shorten
 
 _TOKEN_BYTES = 32
 _ID_BYTES = 8
-_MOST_TOKEN = 64
+_TOKEN = re.compile(r"[A-Za-z0-9_-]{43}\Z")
 _CSRF = b"gpucost csrf token of a session, version 1"
 _LOGIN = b"gpucost login that a session began with, version 1\0"
 
@@ -164,8 +165,8 @@ class SessionAuthority:
             self._store.end_session(record.id, record.owner, "logged out")
 
     def _read(self, token: str) -> SessionRecord | None:
-        if not 0 < len(token) <= _MOST_TOKEN:
-            return None
+        if not _TOKEN.match(token):
+            return None  # none that was ever given: the store is not asked
         try:
             return self._store.session(hash_token(token))
         except LedgerError as error:

@@ -169,7 +169,9 @@ def test_a_log_out_counts_in_every_process_at_once(world: World) -> None:
     assert world.ledger.verify() == ()
 
 
-@pytest.mark.parametrize("token", ["", "x", "x" * 65, "\0", "\udcff", "ä"])
+@pytest.mark.parametrize(
+    "token", ["", "x", "x" * 42, "x" * 43, "x" * 44, "x" * 43 + "\n", "\0", "\udcff", "ä"]
+)
 def test_a_token_of_no_session_is_refused(token: str, world: World) -> None:
     world.authority().begin(ada())
     with pytest.raises(AccessDenied):
@@ -235,3 +237,6 @@ def test_without_the_ledger_nobody_is_let_in_and_nobody_is_said_to_be_unknown(
         world.authority().authenticate(token)
     with pytest.raises(CheckUnavailable, match="holds the sessions"):
         world.authority().begin(ada("two"))
+    for other in ("x", "x" * 42, "x" * 44, "+" * 43):
+        with pytest.raises(AccessDenied):  # no session was given it: the ledger is not asked
+            world.authority().authenticate(other)

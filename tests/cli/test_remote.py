@@ -203,7 +203,7 @@ def test_a_team_sees_itself_only(ask: Ask) -> None:
             "ID: '99' is not allowed; allowed: no such finding",
         ),
         (("job", "nobody"), "root", ExitCode.USAGE, "NAME: 'nobody' is not allowed; allowed: no such job"),
-        (("job", "../keys"), "root", ExitCode.USAGE, "request: there is no such path"),
+        (("job", "../keys"), "root", ExitCode.USAGE, "request: nothing is at this address"),
         (("job", ".."), "root", ExitCode.USAGE, ""),
         (("job", "x", "--gpus"), "root", ExitCode.USAGE, ""),
         (("report", "2026-10"), "prom", ExitCode.USAGE, "key or token: the role metrics may not read this"),

@@ -237,6 +237,19 @@ def test_the_first_questions_are_answered_in_three_clicks(
     assert said in person.page.locator("main").inner_text(), question
 
 
+def test_the_change_to_make_is_seen_in_whole(person: BrowserVisit) -> None:
+    person.go("/findings?pattern=idle_allocation")
+    person.page.get_by_role("row").filter(has_text="finetune-five-of-eight").get_by_role("link").first.click()
+    change = person.page.get_by_label("the change", exact=True)
+    assert change.inner_text().strip().splitlines()[-1].strip() == '"nvidia.com/gpu": 5'
+    assert change.evaluate("it => it.scrollHeight <= it.clientHeight")
+
+
+def test_nodes_of_every_kind_have_the_price_that_the_month_has(person: BrowserVisit) -> None:
+    person.go("/nodes?node=a100-owned-01")
+    assert "0.772174543 USD a GPU-hour" in person.page.locator("main").inner_text()
+
+
 def test_the_first_page_is_the_month(person: BrowserVisit) -> None:
     person.go("/")
     assert person.here() == f"/month/{MONTH}"

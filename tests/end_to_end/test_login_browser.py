@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from gpucost.domain.scope import EVERYTHING
-from tests.api.pages.test_login import ANSWER, TEAM, Site, as_new, key, sites
+from tests.api.pages.login_sites import ANSWER, TEAM, Site, as_new, key, sites
 from tests.support.browser import BrowserVisit, running_browser, visit
 from tests.support.chromium import needs_chromium
 

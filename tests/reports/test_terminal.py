@@ -138,5 +138,5 @@ def test_a_job_in_a_terminal() -> None:
     inputs = job_inputs(part(28, 0, 3.5), progress=(ProgressFacts("epochs", 4),))
     text = shown(lambda console: print_job(build_job(inputs), console))
     assert "192.64 USD for 28.0 GPU-hours of H100" in text
-    assert "48.160000000 USD per epochs" in text
+    assert "epochs: 48.160000000 USD each" in text
     assert "8 GPUs × 3.5 h × 6.88 USD/h = 192.64 USD" in text

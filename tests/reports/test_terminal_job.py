@@ -25,7 +25,7 @@ from gpucost.reports.job.job_report import JobReport, build_job, live_view
 from gpucost.reports.render.terminal_backtest import print_explained
 from gpucost.reports.render.terminal_findings import print_finding, print_findings
 from gpucost.reports.render.terminal_job import print_job
-from gpucost.reports.render.terminal_parts import bar
+from gpucost.reports.render.terminal_parts import WHOLE, bar
 from gpucost.reports.render.terminal_waste import print_waste
 from gpucost.reports.waste.backtest import explained
 from gpucost.reports.waste.findings import (
@@ -219,6 +219,14 @@ def test_a_view_is_marked_as_in_no_sum() -> None:
     text = shown(lambda console: print_findings(FindingsReport("USD", None, (view,)), console))
     assert "4.00°" in text
     assert "° shown, and in no sum." in text
+
+
+def test_a_list_has_room_for_what_it_is_about() -> None:
+    row = replace(finding().finding, pattern="oversized_request", variant="serving_peak")
+    row = replace(row, subject=replace(row.subject, namespace="ranking", name="embedder-of-the-night"))
+    found = FindingsReport("USD", None, (row,))
+    assert "job ranking/embedder-of-the" in shown(lambda console: print_findings(found, console), width=120)
+    assert "serving_peak" in shown(lambda console: print_findings(found, console), width=WHOLE)
 
 
 def test_a_changed_setting_is_shown_with_its_default() -> None:

@@ -474,7 +474,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
     status, headers = HTTPStatus(error.status_code), dict(error.headers or {})
     if status is HTTPStatus.NOT_FOUND:
         return ApiError(
-            status, "not_found", "there is no such path; GET / lists them", allowed="a path that GET / lists"
+            status, "not_found", "nothing is at this address", allowed="a path that GET / lists"
         ).response()
     if status is HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
         # Of a body without a length, whose size is known only after reading.

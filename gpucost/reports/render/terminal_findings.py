@@ -51,7 +51,7 @@ def print_findings(report: FindingsReport, console: Console) -> None:
     a terminal nothing is cut or left out."""
     wide, whole = console.width >= _WIDE, console.width >= WHOLE
     rows = report.findings if whole else report.findings[:MOST_FINDINGS]
-    cells = [_cells(row, wide) for row in rows]
+    cells = [_cells(row, wide, whole) for row in rows]
     table = new_table(f"Findings, by what they wasted in their last day; money in {report.currency}")
     heads = _WIDE_HEADS if wide else _HEADS
     most_of = {} if whole else _MOST_TIGHT if console.width < _TIGHT else _MOST
@@ -80,10 +80,10 @@ def print_findings(report: FindingsReport, console: Console) -> None:
     console.print(table, crop=False)
 
 
-def _cells(row: FindingEntry, wide: bool) -> tuple[Text, ...]:
-    """The cells in the order of the headings."""
+def _cells(row: FindingEntry, wide: bool, whole: bool) -> tuple[Text, ...]:
+    """The cells in the order of the headings. The subject needs the room that a variant would take."""
     severity = Text(row.severity, severity_style(row.severity))
-    name = what(row.pattern, row.variant if wide else "", row.state, is_rehearsal=row.rehearsal)
+    name = what(row.pattern, row.variant if whole else "", row.state, is_rehearsal=row.rehearsal)
     cost = Text(_money(row.wasted.nano) + ("" if row.wasted.counted else _VIEW))
     daily = Text(_money(row.now.daily_nano) if row.now.boards and row.state != _OVER else display.MISSING)
     more = (Text(display.name(row.team, LONGEST_NAME)), Text(row.since[:10])) if wide else ()

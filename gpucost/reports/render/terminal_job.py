@@ -69,7 +69,7 @@ def print_job(report: JobReport, console: Console) -> None:
     parts: list[RenderableType] = [_headline(report), _signals_line(report)]
     parts += [
         Text(
-            f"{display.money(item.per_unit_nano, 9)} {report.currency} per {display.name(item.name)}"
+            f"{display.name(item.name)}: {display.money(item.per_unit_nano, 9)} {report.currency} each"
             f" ({display.money(item.per_million_nano)} per million)"
         )
         for item in report.progress

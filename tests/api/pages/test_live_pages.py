@@ -57,6 +57,7 @@ def test_queues_say_who_lends_what_to_whom(ledger: Ledger) -> None:
     assert "ml 8 h100 zq (16 unused) all" in said, "the loan"
     assert "ml queue h100 16 24 150% 8 – 0" in said
     assert "zq queue h100 16 0 0% – 8 8" in said, "what it lends"
+    assert "When they will run is not predicted yet" in said
     (waits,) = found["waiting"]
     assert (waits["job"], waits["message"] in said) == ("next", True)
     assert 'href="/explain?kind=Job&amp;namespace=ml&amp;name=next"' in page.text
@@ -120,6 +121,9 @@ def test_a_team_sees_its_own_and_nothing_of_others(ledger: Ledger) -> None:
         page = clients.ada.get(url)
         assert tenants.SECRET not in texts(page), url
         assert "What is lent to whom" not in page.text
+    own = texts(clients.ada.get("/queues"))
+    assert "What others have of it is not shown: a queue may be full all the same." in own
+    assert "Yours Part Waiting" in own, "no columns that are always empty"
     assert "Free, an hour" not in clients.ada.get("/nodes").text
     for taken, free in (("/queues?queue=zq", "/queues?queue=zx"), ("/nodes?node=n2", "/nodes?node=n9")):
         foreign, absent = (clients.ada.get(url, headers=PAGE) for url in (taken, free))

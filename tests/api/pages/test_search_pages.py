@@ -15,6 +15,22 @@ def found(clients: Clients, asked: str, key: str = "root") -> str:
     return plain(getattr(clients, key).get(search_page(asked, "2026-10"), headers=HTML))
 
 
+@pytest.mark.parametrize("url", ["/nonesuch", "/month/2026-10/nonesuch"])
+def test_an_address_without_a_page_leads_to_the_search(url: str, clients: Clients) -> None:
+    page = clients.fin.get(url, headers=HTML)
+    assert page.status_code == 404
+    assert "nothing is at this address" in page.text
+    assert "GET /" not in page.text, "what is told to programs"
+    assert "/search" in links(page.text)
+
+
+def test_a_page_for_others_names_the_role_and_no_header(clients: Clients) -> None:
+    page = clients.vera.get("/month/2026-10/preview", headers=HTML)
+    assert page.status_code == 403
+    assert "the role viewer may not" in page.text
+    assert "Authorization" not in page.text
+
+
 def test_jobs_by_a_part_of_their_name_lead_to_their_pages(clients: Clients) -> None:
     page = found(clients, "TRAI")
     [row] = rows(section(page, "jobs"))

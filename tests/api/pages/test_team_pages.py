@@ -119,3 +119,9 @@ def test_a_filter_counts_what_it_finds() -> None:
     assert [each.job for each in listed(jobs, JobChoice(name="b-")).jobs] == ["b-3", "B-2"]
     found = listed(jobs, JobChoice(kind="Pod"))
     assert ([each.job for each in found.jobs], found.every, found.kinds) == (["b-3"], 3, ("Job", "Pod"))
+
+
+def test_tables_of_what_changed_are_headed_by_the_words_of_the_field(clients: Clients) -> None:
+    page = plain(clients.fin.get("/month/2026-10/change", headers=HTML))
+    for key, head in (("model", "GPU model"), ("job_kind", "Kind of job")):
+        assert f'<th scope="col" class="text">{head}</th>' in section(page, f"by-{key}")
