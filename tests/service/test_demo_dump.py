@@ -66,10 +66,10 @@ def test_nodes_have_what_they_had(states: tuple[ClusterState, ClusterState]) -> 
     state, found = states
 
     def plain(node: Node) -> Node:
-        capacity_type = "" if node.capacity_type == "owned" else node.capacity_type
         meta = ObjectMeta(node.meta.uid, "", node.meta.name, node.meta.created_ms, {}, {})
-        return replace(node, meta=meta, capacity_type=capacity_type)
+        return replace(node, meta=meta)
 
+    assert {node.capacity_type for node in found.nodes.values()} == {"on-demand", "spot", "owned"}
     assert {uid: plain(node) for uid, node in found.nodes.items()} == {
         uid: plain(node) for uid, node in state.nodes.items()
     }
