@@ -1,4 +1,5 @@
-"""The method: docs as pages, whose links lead somewhere and whose headings are where templates say."""
+"""The method: docs as pages, whose links lead somewhere and whose headings are where templates say; and
+commands that pages name."""
 
 from __future__ import annotations
 
@@ -9,9 +10,11 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
+import typer
 
 from gpucost.api.pages import method_pages
 from gpucost.api.pages.method_pages import TOPICS, method_text, page_link, page_names
+from gpucost.cli.application import app
 from gpucost.reports.base.page_addresses import METHODOLOGY, method_page
 from tests.api.conftest import Clients
 
@@ -100,3 +103,25 @@ def test_the_wheel_has_every_page() -> None:
         if not name.startswith("detectors/"):
             assert there[f"docs/{name}.md"] == f"gpucost/api/pages/docs/{name}.md"
     assert there["docs/detectors"] == "gpucost/api/pages/docs/detectors"
+
+
+def named_commands() -> list[str]:
+    """In the templates of all pages, with a month where one is filled in."""
+    said = "".join(each.read_text("utf-8") for each in TEMPLATES.glob("*.j2"))
+    found = re.findall(
+        r"""(?:<code>|")gpucost ([^<"]+)(?:</code>|")""", said.replace("{{ month }}", "2026-10")
+    )
+    return sorted(set(found))
+
+
+@pytest.mark.parametrize("words", named_commands())
+def test_a_command_that_a_page_names_is_understood(words: str) -> None:
+    """As far as the parser of arguments goes: it raises for what is not there, and for what is missing."""
+    command, rest = typer.main.get_command(app), words.split()
+    while children := getattr(command, "commands", {}):
+        command = children[rest.pop(0)]
+    command.make_context("gpucost", rest)
+
+
+def test_all_commands_of_pages_are_read() -> None:
+    assert len(named_commands()) >= 5
