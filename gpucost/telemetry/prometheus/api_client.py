@@ -18,8 +18,9 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote, urlencode, urlsplit, urlunsplit
 
 import requests
@@ -45,6 +46,10 @@ from gpucost.telemetry.prometheus.request_turns import QuestionBatch, RequestTur
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
+
+    from gpucost.telemetry.prometheus.remote_read import RemoteReader
+
+_Answer = TypeVar("_Answer")
 
 
 class TimedAdapter(HTTPAdapter):
@@ -176,6 +181,8 @@ class PrometheusClient(PrometheusConnect):  # type: ignore[misc]
         bare, auth = _split_userinfo(url)
         self.settings = settings or ClientSettings()
         self.stats = QueryStats()
+        self.samples: RemoteReader | None = None
+        """What reads samples themselves, where the server sends them; set by who has it."""
         self._turns, self._counting = RequestTurns(self.settings.most_at_once), threading.Lock()
         self._sleep, self._jitter, self._stopped = sleep, jitter, stopped
         session = requests.Session()
@@ -271,9 +278,13 @@ class PrometheusClient(PrometheusConnect):  # type: ignore[misc]
         return {"timeout": f"{self.settings.read_timeout_s:g}s"}
 
     def _ask(self, path: str, form: Mapping[str, Any] | None, *, key: str = "") -> QueryResponse:
+        return self.tried_again(lambda: self._once(path, form, key))
+
+    def tried_again(self, ask: Callable[[], _Answer]) -> _Answer:
+        """The result of ``ask``, which is called again where that can help."""
         for attempt in range(self.settings.attempts):
             try:
-                return self._once(path, form, key)
+                return ask()
             except (SourceUnreachable, SourceTimeout):
                 if attempt + 1 == self.settings.attempts or self._stopped():
                     raise
@@ -317,19 +328,46 @@ class PrometheusClient(PrometheusConnect):  # type: ignore[misc]
 
     def _send(self, path: str, form: Mapping[str, Any] | None) -> tuple[int, bytes]:
         """Posts ``form``; without one, just asks."""
+        with self._answer(path, form) as response:
+            return response.status_code, self._body(response)
+
+    @contextmanager
+    def streamed(self, path: str, body: bytes, headers: Mapping[str, str]) -> Iterator[requests.Response]:
+        """The answer to ``body``, whose bytes (``raw``) are read while they come. Takes a turn as every
+        request; not retried. Raises SourceUnreachable and SourceTimeout, within the block too."""
+        with self._counting:
+            self.stats.queries += 1
+        with self._turns.turn():
+            started = time.monotonic()
+            try:
+                with self._answer(path, body, headers) as response:
+                    if response.status_code in _OVERLOADED:
+                        self._turns.overloaded()
+                    yield response
+            except SourceTimeout:
+                self._turns.overloaded()
+                raise
+            finally:
+                with self._counting:
+                    self.stats.query_seconds += time.monotonic() - started
+
+    @contextmanager
+    def _answer(
+        self, path: str, data: Mapping[str, Any] | bytes | None, headers: Mapping[str, str] | None = None
+    ) -> Iterator[requests.Response]:
         read_timeout = self.settings.read_timeout_s
         try:
             with self._session.request(
-                "GET" if form is None else "POST",
+                "GET" if data is None else "POST",
                 f"{self.url}/api/v1/{path}",
-                data=form,
-                headers=self.headers,
+                data=data,
+                headers={**self.headers, **(headers or {})},
                 auth=self.auth,
                 timeout=(self.settings.connect_timeout_s, read_timeout),
                 allow_redirects=False,
                 stream=True,
             ) as response:
-                return response.status_code, self._body(response)
+                yield response
         except requests.exceptions.Timeout:
             raise SourceTimeout(f"{self.url} did not answer within {read_timeout:g} s") from None
         except ReadTimeoutError:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
+from operator import itemgetter
 from typing import TypeVar, cast
+
+import numpy as np
 
 from gpucost.contract.metrics import STATE_UP
 from gpucost.domain.errors import PartialResponse
@@ -20,8 +23,20 @@ from gpucost.telemetry.prometheus.promql import (
     select,
     taken,
 )
-from gpucost.telemetry.prometheus.query_response import QueryResponse, ResultSeries, holding
+from gpucost.telemetry.prometheus.query_response import (
+    COLLECTOR,
+    QueryResponse,
+    ResultSeries,
+    holding,
+    instant_place,
+    point_times,
+)
 from gpucost.telemetry.prometheus.request_turns import QuestionBatch
+from gpucost.telemetry.prometheus.sample_expressions import (
+    LabelTable,
+    SeriesGrid,
+    longest_range_ms,
+)
 from gpucost.telemetry.prometheus.scrape_claimants import ClaimantChoice
 from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
 
@@ -34,6 +49,7 @@ _NOBODY = " "
 """A value that no label has, so that a matcher of it matches nothing."""
 # How far outside the window series are searched for their labels: an error of an hour before may go on.
 _AROUND_MS = 2 * HOUR_MS
+_LEAST_SAMPLED_MS = HOUR_MS // 2
 _Known = TypeVar("_Known")
 
 
@@ -168,7 +184,12 @@ class ClusterReader:
         return self._client.batch()
 
     def vector(self, expression: PromQL, at_ms: int) -> list[ResultSeries]:
-        return self._whole(holding("value", self._client.query(expression, at_ms)))
+        sampled = self._sampled(expression, at_ms, 1, 1)
+        if sampled is None:
+            return self._whole(holding("value", self._client.query(expression, at_ms)))
+        at, values = at_ms / 1000, sampled.values[:, 0].tolist()
+        rows = sampled.any_rows.tolist()
+        return [{"metric": sampled.table.rows[row], "value": [at, repr(values[row])]} for row in rows]
 
     def label_sets(self, selector: PromQL, since_ms: int | None = None) -> list[dict[str, str]]:
         """The labels of all series that ``selector`` matches around the window, or since then."""
@@ -187,6 +208,26 @@ class ClusterReader:
 
     def matrix(self, expression: PromQL, start_ms: int, end_ms: int, step_ms: int) -> list[ResultSeries]:
         return self._whole(self._client.query_range(expression, start_ms, end_ms, step_ms))
+
+    def grid(self, expression: PromQL, first_ms: int, last_ms: int, step_ms: int) -> SeriesGrid:
+        """As ``matrix``, in columns; of samples themselves where the server sends them."""
+        number = (last_ms - first_ms) // step_ms + 1
+        sampled = self._sampled(expression, first_ms, step_ms, number)
+        if sampled is not None:
+            return sampled
+        return series_grid(self.matrix(expression, first_ms, last_ms, step_ms), first_ms, step_ms, number)
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether long looks read samples, each once, and not the server's answers to queries."""
+        return self._client.samples is not None and self._client.samples.is_there
+
+    def _sampled(self, expression: PromQL, first_ms: int, step_ms: int, number: int) -> SeriesGrid | None:
+        """None where a query tells it, or tells it for less: a short look is a chunk of every series."""
+        samples, form = self._client.samples, expression.form
+        if samples is None or longest_range_ms(form) + step_ms * (number - 1) < _LEAST_SAMPLED_MS:
+            return None
+        return samples.grid(form, first_ms, step_ms, number)
 
     def raw(self, selector: PromQL, start_ms: int, end_ms: int) -> list[ResultSeries]:
         return self._whole(self._client.raw(selector, start_ms, end_ms))
@@ -278,6 +319,23 @@ def renamed(label: str) -> str:
 def with_renamed(labels: Iterable[str]) -> tuple[str, ...]:
     """``labels`` and the names that a scrape may have given them."""
     return tuple(name for label in labels for name in (label, renamed(label)))
+
+
+def series_grid(found: Sequence[ResultSeries], first_ms: int, step_ms: int, number: int) -> SeriesGrid:
+    """A matrix in columns: the points of all series at once. Raises AnswerRefused for a point outside."""
+    values = np.full((len(found), number), np.nan)
+    present = np.zeros(values.shape, dtype=np.bool_)
+    with COLLECTOR.paused():
+        many = [len(each["values"]) for each in found]
+        every = [point for each in found for point in each["values"]]
+        told = np.fromiter(map(float, map(itemgetter(1), every)), dtype=np.float64, count=len(every))
+        times = point_times(every)
+    places = -(-(times - first_ms) // step_ms)
+    for at in times[(places < 0) | (places >= number)][:1].tolist():
+        instant_place(at, first_ms, step_ms, number)
+    at = np.repeat(np.arange(len(found)), many), places
+    values[at], present[at] = told, True
+    return SeriesGrid(LabelTable([each["metric"] for each in found]), values, present)
 
 
 def numbers(result: Sequence[ResultSeries]) -> list[float]:

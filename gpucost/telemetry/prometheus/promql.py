@@ -2,12 +2,17 @@
 
 Values come from pods and labels, so they may hold quotes, braces or regular expressions; here, and only
 here, they become literals. Ranges are in milliseconds.
+
+An expression that can also be worked out from samples (``sample_expressions``) carries what it means, as its
+``form``; it is made with the text, so that the two say the same.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self, TypeAlias
 
 from gpucost.domain.errors import InputError
 
@@ -18,10 +23,90 @@ _REGEX_SPECIAL = re.compile(r"([\\.+*?()|\[\]{}^$])")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
+@dataclass(frozen=True, slots=True)
+class LabelMatcher:
+    """``operator`` is =, !=, =~ or !~; a pattern matches the whole value."""
+
+    label: str
+    operator: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesSelector:
+    """The series that all of these match; the name of the metric is the label ``__name__``."""
+
+    matchers: tuple[LabelMatcher, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RangeFunction:
+    """A function of the samples of the last ``range_ms`` of each series."""
+
+    function: str
+    selector: SeriesSelector
+    range_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class LabelTaken:
+    """The series with ``label`` set to the value of ``source``, where that is not empty."""
+
+    inner: QueryForm
+    label: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesAggregation:
+    """``operator`` over series equal in ``labels``, or in all but these."""
+
+    operator: str
+    labels: tuple[str, ...]
+    is_without: bool
+    inner: QueryForm
+
+
+@dataclass(frozen=True, slots=True)
+class ValueBound:
+    """The points above ``threshold``."""
+
+    inner: QueryForm
+    threshold: int
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesJoin:
+    """The points of ``left`` where any series of ``right`` with equal ``labels`` has one too."""
+
+    left: QueryForm
+    right: QueryForm
+    labels: tuple[str, ...]
+
+
+QueryForm: TypeAlias = (
+    LabelMatcher
+    | SeriesSelector
+    | RangeFunction
+    | LabelTaken
+    | SeriesAggregation
+    | ValueBound
+    | SeriesJoin
+    | None
+)
+"""What an expression means; None where only a server can tell its value."""
+
+
 class PromQL(str):
     """An expression or matcher made by this module; the client takes nothing else."""
 
-    __slots__ = ()
+    __slots__ = ("form",)
+    form: QueryForm
+
+    def __new__(cls, text: str, form: QueryForm = None) -> Self:
+        found = super().__new__(cls, text)
+        found.form = form
+        return found
 
 
 def metric_name(name: str, field: str = "metric") -> str:
@@ -40,50 +125,48 @@ def label_name(name: str, field: str = "label") -> str:
 
 def equals(label: str, value: str) -> PromQL:
     """The matcher ``label="value"``; an empty value matches series without the label."""
-    return PromQL(f"{label_name(label)}={_quote(value)}")
+    return _matcher(label, "=", value)
 
 
 def other_than(label: str, value: str) -> PromQL:
     """The matcher ``label!="value"``; an empty value matches series with the label."""
-    return PromQL(f"{label_name(label)}!={_quote(value)}")
+    return _matcher(label, "!=", value)
 
 
 def one_of(label: str, values: Sequence[str]) -> PromQL:
     """A matcher for any of the literal ``values``."""
-    pattern = "|".join(_REGEX_SPECIAL.sub(r"\\\1", value) for value in values)
-    return PromQL(f"{label_name(label)}=~{_quote(pattern)}")
+    return _matcher(label, "=~", _any_of(values))
 
 
 def none_of(label: str, values: Sequence[str]) -> PromQL:
     """A matcher for all but the literal ``values``, also where the label is not there."""
-    return PromQL(one_of(label, values).replace("=~", "!~", 1))
+    return _matcher(label, "!~", _any_of(values))
 
 
 def one_of_or_like(label: str, values: Sequence[str], prefixes: Sequence[str]) -> PromQL:
     """A matcher for any of the literal ``values``, and for all that begins with one of ``prefixes``."""
-    literal = [_REGEX_SPECIAL.sub(r"\\\1", value) for value in values]
     begun = [_REGEX_SPECIAL.sub(r"\\\1", prefix) + ".*" for prefix in prefixes]
-    return PromQL(f"{label_name(label)}=~{_quote('|'.join((*literal, *begun)))}")
+    return _matcher(label, "=~", "|".join(([_any_of(values)] if values else []) + begun))
 
 
 def named_like(prefix: str, matchers: Sequence[PromQL] = ()) -> PromQL:
     """The series of all metrics whose names begin with ``prefix``."""
-    like = PromQL(f"__name__=~{_quote(metric_name(prefix) + '.+')}")
-    return PromQL(f"{{{','.join((like, *matchers))}}}")
+    return _selector("", (_matcher("__name__", "=~", metric_name(prefix) + ".+"), *matchers))
 
 
 def select(names: str | Sequence[str], matchers: Sequence[PromQL] = ()) -> PromQL:
     """The series of one metric, or of several."""
     if isinstance(names, str):
-        return PromQL(f"{metric_name(names)}{{{','.join(matchers)}}}")
-    by_name = one_of("__name__", [metric_name(name) for name in names])
-    return PromQL(f"{{{','.join((by_name, *matchers))}}}")
+        return _selector(metric_name(names), matchers)
+    return _selector("", (one_of("__name__", [metric_name(name) for name in names]), *matchers))
 
 
 def over_time(function: str, selector: PromQL, range_ms: int, offset_ms: int = 0) -> PromQL:
     """``function(selector[range] offset …)``, such as ``last_over_time`` or ``increase``."""
-    offset = f" offset {offset_ms}ms" if offset_ms else ""
-    return PromQL(f"{_word(function)}({samples(selector, range_ms)}{offset})")
+    offset, form = (f" offset {offset_ms}ms" if offset_ms else ""), selector.form
+    is_plain = not offset_ms
+    told = RangeFunction(function, form, range_ms) if is_plain and isinstance(form, SeriesSelector) else None
+    return PromQL(f"{_word(function)}({samples(selector, range_ms)}{offset})", told)
 
 
 def over_instants(function: str, expression: PromQL, range_ms: int, every_ms: int) -> PromQL:
@@ -104,11 +187,13 @@ def samples(selector: PromQL, range_ms: int) -> PromQL:
 
 
 def by(operator: str, labels: Sequence[str], expression: PromQL) -> PromQL:
-    return PromQL(f"{_word(operator)} by ({_names(labels)}) ({expression})")
+    form = SeriesAggregation(operator, tuple(labels), False, expression.form) if _told(expression) else None
+    return PromQL(f"{_word(operator)} by ({_names(labels)}) ({expression})", form)
 
 
 def without(operator: str, labels: Sequence[str], expression: PromQL) -> PromQL:
-    return PromQL(f"{_word(operator)} without ({_names(labels)}) ({expression})")
+    form = SeriesAggregation(operator, tuple(labels), True, expression.form) if _told(expression) else None
+    return PromQL(f"{_word(operator)} without ({_names(labels)}) ({expression})", form)
 
 
 def tagged(expression: PromQL, label: str, value: str) -> PromQL:
@@ -119,7 +204,9 @@ def tagged(expression: PromQL, label: str, value: str) -> PromQL:
 
 def taken(expression: PromQL, label: str, source: str) -> PromQL:
     """The same series with ``label`` set to the value of ``source``, where the series has one."""
-    return PromQL(f'label_replace({expression},"{label_name(label)}","$1","{label_name(source)}","(.+)")')
+    form = LabelTaken(expression.form, label, source) if _told(expression) else None
+    text = f'label_replace({expression},"{label_name(label)}","$1","{label_name(source)}","(.+)")'
+    return PromQL(text, form)
 
 
 def union(*expressions: PromQL) -> PromQL:
@@ -145,7 +232,8 @@ def differing_within(left: PromQL, right: PromQL, labels: Sequence[str]) -> Prom
 
 
 def above(expression: PromQL, threshold: int) -> PromQL:
-    return PromQL(f"({expression}) > {threshold}")
+    form = ValueBound(expression.form, threshold) if _told(expression) else None
+    return PromQL(f"({expression}) > {threshold}", form)
 
 
 def below(expression: PromQL, threshold: int) -> PromQL:
@@ -189,7 +277,8 @@ def where(left: PromQL, right: PromQL) -> PromQL:
 
 def where_any(left: PromQL, right: PromQL, labels: Sequence[str]) -> PromQL:
     """The series of ``left`` with the ``labels`` of a series of ``right``."""
-    return PromQL(f"({left}) and on ({_names(labels)}) ({right})")
+    form = SeriesJoin(left.form, right.form, tuple(labels)) if _told(left) and _told(right) else None
+    return PromQL(f"({left}) and on ({_names(labels)}) ({right})", form)
 
 
 def not_zero(expression: PromQL) -> PromQL:
@@ -219,6 +308,29 @@ def except_where(left: PromQL, right: PromQL, labels: Sequence[str]) -> PromQL:
 def within(expression: PromQL, range_ms: int) -> PromQL:
     """The series whose value is an instant, in seconds, less than ``range_ms`` before the evaluation."""
     return PromQL(f"({expression}) > (time() - {range_ms / 1000!r})")
+
+
+def _matcher(label: str, operator: str, value: str) -> PromQL:
+    name = label if label == "__name__" else label_name(label)
+    return PromQL(f"{name}{operator}{_quote(value)}", LabelMatcher(name, operator, value))
+
+
+def _any_of(values: Sequence[str]) -> str:
+    """The pattern of any of these literal values."""
+    return "|".join(_REGEX_SPECIAL.sub(r"\\\1", value) for value in values)
+
+
+def _selector(name: str, matchers: Sequence[PromQL]) -> PromQL:
+    forms = [each.form for each in matchers]
+    told = [form for form in forms if isinstance(form, LabelMatcher)]
+    of_name = [LabelMatcher("__name__", "=", name)] if name else []
+    form = SeriesSelector((*of_name, *told)) if len(told) == len(forms) else None
+    return PromQL(f"{name}{{{','.join(matchers)}}}", form)
+
+
+def _told(expression: PromQL) -> bool:
+    """Whether it carries the form of series with values, not of a selector of samples alone."""
+    return not isinstance(expression.form, LabelMatcher | SeriesSelector | None)
 
 
 def _names(labels: Sequence[str]) -> str:

@@ -12,14 +12,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from operator import itemgetter
 
 import numpy as np
 import numpy.typing as npt
 
 from gpucost.contract.dcgm import SCALES, DcgmField, DcgmName, DcgmUnit, UnitScale
 from gpucost.domain.time import HOUR_MS, Window
-from gpucost.telemetry.evidence.evidence_rule import IntArray
 from gpucost.telemetry.evidence.gauge_runs import MOST_POINTS, Floats
 from gpucost.telemetry.prometheus.cluster_reader import points
 from gpucost.telemetry.prometheus.promql import (
@@ -30,14 +28,8 @@ from gpucost.telemetry.prometheus.promql import (
     over_time,
     without,
 )
-from gpucost.telemetry.prometheus.query_response import (
-    BEYOND,
-    COLLECTOR,
-    ResultSeries,
-    instant_place,
-    point_times,
-    whole_count,
-)
+from gpucost.telemetry.prometheus.query_response import BEYOND, whole_count
+from gpucost.telemetry.prometheus.sample_expressions import SeriesGrid
 from gpucost.telemetry.upstream.device_subjects import (
     NEEDLESS,
     DeviceSubject,
@@ -98,6 +90,7 @@ class DcgmReader:
     """Device time of samples whose unit is unknown."""
     _intervals: dict[tuple[str, ...], float] = field(default_factory=dict)
     _scales: dict[str, dict[SeriesPlace, UnitScale | None]] = field(default_factory=dict)
+    _known: dict[SeriesPlace, tuple[DeviceSubject | None, SeriesOrigin]] = field(default_factory=dict)
     _most: int = 0
     _ahead: dict[object, StepStatistics] = field(default_factory=dict)
 
@@ -112,27 +105,27 @@ class DcgmReader:
 
     def gauge(self, names: Iterable[str], keys: Collection[str] | None = None) -> DeviceReading:
         """Counts, sums and peaks of a gauge, in base units; with ``keys``, of the devices with these."""
-        rows: list[_DcgmRow] = []
+        found = []
         for name in names:
             asked = self._asked_of_gauge(name)
             stats = self.stats(name, asked, keys)
             units = self._units(name, stats)
             self._repair(name, stats, units)
             self._scales[name] = dict(zip(stats.places, units, strict=True))
-            for at, key, source in self._whose(name, stats):
-                scale, interval = units[at], self._interval(name, stats, at)
-                if scale is None:
-                    untold_ms = float(np.nansum(stats.grids["count"][at])) * interval
-                    self.untold_ms += untold_ms if key.uids else 0
-                    continue
-                count, total, peak = (stats.grids[each][at] for each in asked)
-                if (
-                    self._meaning(name).field is DcgmField.POWER
-                ):  # every GPU draws power: 0 is what was not read
-                    count = np.where(total > 0, count, np.nan)
-                amount = total * (interval / scale.per)
-                rows.append(_DcgmRow(key, source, count * interval, amount, peak / scale.per))
-        return self._merged(rows)
+            whose = [(*each, self._interval(name, stats, each[0])) for each in self._whose(name, stats)]
+            for at, key, _, interval in whose:
+                if units[at] is None and key.uids:
+                    self.untold_ms += float(np.nansum(stats.grids["count"][at])) * interval
+            whose = [each for each in whose if units[each[0]] is not None]
+            rows, subjects, sources, intervals = (*zip(*whose, strict=True),) or ((),) * 4
+            per = np.array([scale.per for row in rows if (scale := units[row])]).reshape(-1, 1)
+            every = np.array(intervals).reshape(-1, 1)
+            count, total, peak = (stats.grids[each][list(rows)] for each in asked)
+            if self._meaning(name).field is DcgmField.POWER:
+                # Every GPU draws power: 0 is what was not read.
+                count = np.where(total > 0, count, np.nan)
+            found.append(_DcgmRows(subjects, sources, count * every, total * (every / per), peak / per))
+        return self._merged(found)
 
     def gauges_ahead(self, names: Iterable[str]) -> None:
         """Ask for these gauges together; ``gauge`` then has the answers."""
@@ -151,7 +144,7 @@ class DcgmReader:
         """How much a counter rose, and for how long that was observed: from the last sample before a step to
         the last in it, of each series alone, so that a series under new labels is not counted as an increase.
         """
-        rows: list[_DcgmRow] = []
+        found = []
         for name in names:
             scale = SCALES[self._meaning(name).unit or DcgmUnit.RATIO]
             if not self._intervals:
@@ -161,21 +154,21 @@ class DcgmReader:
             edge = round(self.interval_ms)
             self._ask_ahead({each: _asked_of_counter(edge) for each in names[names.index(name) :]})
             stats = self.stats(name, _asked_of_counter(edge))
-            grids = stats.grids
-            rises, counts_of = self._rises(name, stats, edge)
-            for at, key, source in self._whose(name, stats):
-                interval = self._interval(name, stats, at)
-                rise = rises[at] / scale.per
-                seen = np.maximum(grids["count"][at] - 1, 0) * interval
-                observed = counts_of[at] * interval
-                # A counter that fell too often, or rose faster than any GPU can, proves nothing for its step.
-                bad = np.isnan(rise) | (rise > SCALES[DcgmUnit.WATTS].highest * (observed + interval))
-                lost = np.where(bad, seen, seen - observed)
-                self._drop(DcgmField.ENERGY, float(np.nansum(lost)) if key.uids else 0)
-                # Every GPU draws power: a counter that stands still is not being read.
-                observed = np.where(bad | (rise <= 0), np.nan, observed)
-                rows.append(_DcgmRow(key, source, observed, rise, rise))
-        return self._merged(rows)
+            whose = [(*each, self._interval(name, stats, each[0])) for each in self._whose(name, stats)]
+            rows, subjects, sources, intervals = (*zip(*whose, strict=True),) or ((),) * 4
+            every = np.array(intervals).reshape(-1, 1)
+            rises, counts_of = (each[list(rows)] for each in self._rises(name, stats, edge))
+            rise, observed = rises / scale.per, counts_of * every
+            seen = np.maximum(stats.grids["count"][list(rows)] - 1, 0) * every
+            # A counter that fell too often, or rose faster than any GPU can, proves nothing for its step.
+            bad = np.isnan(rise) | (rise > SCALES[DcgmUnit.WATTS].highest * (observed + every))
+            lost = np.nansum(np.where(bad, seen, seen - observed), axis=1).tolist()
+            for key, lost_ms in zip(subjects, lost, strict=True):
+                self._drop(DcgmField.ENERGY, lost_ms if key.uids else 0)
+            # Every GPU draws power: a counter that stands still is not being read.
+            observed = np.where(bad | (rise <= 0), np.nan, observed)
+            found.append(_DcgmRows(subjects, sources, observed, rise, rise))
+        return self._merged(found)
 
     def _rises(self, name: str, stats: StepStatistics, edge_ms: int) -> tuple[Floats, Floats]:
         """By series and step, how much a counter rose, and in how many intervals. Where it fell, as when the
@@ -199,8 +192,8 @@ class DcgmReader:
     def _drop(self, what: DcgmField, ms: float) -> None:
         self.dropped[what] = self.dropped.get(what, 0.0) + ms
 
-    def _merged(self, rows: Sequence[_DcgmRow]) -> DeviceReading:
-        return _merged(rows, len(self.steps), self.length_ms, self.interval_ms)
+    def _merged(self, found: Sequence[_DcgmRows]) -> DeviceReading:
+        return _merged(found, len(self.steps), self.length_ms, self.interval_ms)
 
     def known_scale(self, name: str, labels: SeriesLabels) -> UnitScale | None:
         """The unit of a series that ``gauge`` read; None where it is unknown."""
@@ -213,17 +206,17 @@ class DcgmReader:
     def levels(self, names: Iterable[str]) -> dict[DeviceSubject, Floats]:
         """The mean of a gauge in each step, in base units; the largest of copies."""
         found: dict[DeviceSubject, Floats] = {}
-        asked = {"avg": StepQuery("avg_over_time")}
+        asked = {each: StepQuery(f"{each}_over_time") for each in ("count", "sum")}
         names = [*names]
         self._ask_ahead(dict.fromkeys(names, asked))
         for name in names:
             scale = SCALES[self._meaning(name).unit or DcgmUnit.RATIO]
             stats = self.stats(name, asked)
+            means = stats.grids["sum"] / stats.grids["count"]
+            means = np.where(means <= scale.highest, means / scale.per, np.nan)
             for at, key, _ in self._whose(name, stats):
-                mean = stats.grids["avg"][at]
-                mean = np.where(mean <= scale.highest, mean / scale.per, np.nan)
                 known = found.get(key)
-                found[key] = mean if known is None else np.fmax(known, mean)
+                found[key] = means[at] if known is None else np.fmax(known, means[at])
         return found
 
     def stats(
@@ -250,42 +243,33 @@ class DcgmReader:
         self._ahead |= {question: each.result() for question, each in found.items()}
 
     def _asked_of(self, selectors: Sequence[PromQL], asked: Mapping[str, StepQuery]) -> StepStatistics:
-        read: dict[str, list[ResultSeries]] = {key: [] for key in asked}
+        read: dict[str, list[tuple[int, SeriesGrid]]] = {key: [] for key in asked}
         for selector in selectors:
             for key, ask in asked.items():
                 found = [*self._answer(selector, ask)]
                 read[key] += found
-                if not found and key == "count":
+                if key == "count" and not any(len(grid.any_rows) for _, grid in found):
                     break  # nothing else is to be asked of what is not there
-        with COLLECTOR.paused():
-            return self._statistics(read)
+        return self._statistics(read)
 
-    def _statistics(self, read: Mapping[str, Sequence[ResultSeries]]) -> StepStatistics:
-        places: dict[SeriesPlace, int] = {}
-        rows = {
-            key: [places.setdefault(frozenset(each["metric"].items()), len(places)) for each in found]
-            for key, found in read.items()
-        }
-        first = self.steps[0].end_ms
+    def _statistics(self, read: Mapping[str, Sequence[tuple[int, SeriesGrid]]]) -> StepStatistics:
+        keys: dict[int, Sequence[SeriesPlace]] = {}
+        found = [(key, *one) for key, parts in read.items() for one in parts]
+        for table in {id(grid.table): grid.table for _, _, grid in found}.values():
+            # Functions of the same samples share their labels.
+            keys[id(table)] = [frozenset(labels.items()) for labels in table.rows]
+        seen = {keys[id(grid.table)][row] for _, _, grid in found for row in grid.any_rows.tolist()}
+        # In the order of a server's answer, so that sums are of the same order whatever was asked.
+        places = {place: at for at, place in enumerate(sorted(seen, key=sorted))}
         grids = {key: np.full((len(places), len(self.steps)), np.nan) for key in read}
-        for key, found in read.items():
-            many = [len(each["values"]) for each in found]
-            every = [point for each in found for point in each["values"]]
-            values = np.fromiter(map(float, map(itemgetter(1), every)), dtype=np.float64)
-            at = np.repeat(np.array(rows[key], dtype=np.int64), many), self._places(point_times(every), first)
+        for key, first, grid in found:
+            own = np.array([places.get(each, -1) for each in keys[id(grid.table)]], dtype=np.int64)
             # DCGM reports nothing below 0.
-            grids[key][at] = np.where((values >= 0) & (values < BEYOND), values, np.nan)
+            row, step = np.nonzero(grid.present & (grid.values >= 0) & (grid.values < BEYOND))
+            grids[key][own[row], step + first] = grid.values[row, step]
         return StepStatistics([*places], [dict(labels) for labels in places], grids)
 
-    def _places(self, times: IntArray, first: int) -> IntArray:
-        """The step of each point, as in query_response.instant_place."""
-        places = -(-(times - first) // self.length_ms)
-        outside = times[(places < 0) | (places >= len(self.steps))]
-        for at in outside[:1].tolist():
-            instant_place(at, first, self.length_ms, len(self.steps))
-        return places
-
-    def _answer(self, selector: PromQL, ask: StepQuery) -> Iterator[ResultSeries]:
+    def _answer(self, selector: PromQL, ask: StepQuery) -> Iterator[tuple[int, SeriesGrid]]:
         # The very beginning of a step belongs to the step before.
         expression = over_time(ask.function, selector, self.length_ms - 1 + ask.before_ms)
         if ask.over is not None:
@@ -293,23 +277,24 @@ class DcgmReader:
                 return
             expression = above(expression, ask.over)
         # Containers of one pod are copies.
-        yield from self._matrix(without("max", NEEDLESS, expression), selector)
+        yield from self._grids(without("max", NEEDLESS, expression), selector)
 
     def _is_any_above(self, selector: PromQL, ask: StepQuery) -> bool:
         """Whether the function of all samples together is above the bound for any series: if not, it is not
-        in any step. One instant costs the server less than every step."""
+        in any step. One instant costs the server less than every step, and samples are read once anyway."""
         assert ask.over is not None
-        if len(self.steps) == 1:
+        if len(self.steps) == 1 or self.reader.is_sampled:
             return True
         start_ms, end_ms = self.steps[0].start_ms - ask.before_ms, self.steps[-1].end_ms
         found = above(over_time(ask.function, selector, end_ms - start_ms), ask.over)
         return bool(self.reader.vector(by("count", (), found), end_ms))
 
-    def _matrix(self, expression: PromQL, selector: PromQL) -> Iterator[ResultSeries]:
+    def _grids(self, expression: PromQL, selector: PromQL) -> Iterator[tuple[int, SeriesGrid]]:
+        """With the number of the first step of each."""
         most = self._at_once(selector)
         for at in range(0, len(self.steps), most):
             first, last = self.steps[at], self.steps[min(at + most, len(self.steps)) - 1]
-            yield from self.reader.matrix(expression, first.end_ms, last.end_ms, self.length_ms)
+            yield at, self.reader.grid(expression, first.end_ms, last.end_ms, self.length_ms)
 
     def _at_once(self, selector: PromQL) -> int:
         """How many steps are asked for at once: as many as the first series that are read allow."""
@@ -326,19 +311,19 @@ class DcgmReader:
         return max(1, MOST_POINTS // max(series, 1))
 
     def _whose(self, name: str, stats: StepStatistics) -> Iterator[tuple[int, DeviceSubject, SeriesOrigin]]:
-        for at, labels in enumerate(stats.labels):
-            key = self.subjects.measured(name, labels)
-            if key is not None:
-                yield at, key, self.subjects.source(name, labels)
+        for at, (place, labels) in enumerate(zip(stats.places, stats.labels, strict=True)):
+            if place not in self._known:
+                self._known[place] = self.subjects.of(labels), self.subjects.source("", labels)
+            key, (_, *source) = self._known[place]
+            if key is not None and self.subjects.is_measured(name, labels):
+                yield at, key, (name, *source)
 
     def _interval(self, name: str, stats: StepStatistics, at: int) -> float:
         """The scrape interval of the job of this series: the median distance between the samples of one of
         its series."""
-        source = self.subjects.source("", stats.labels[at])
+        source = self._source(stats, at)
         if source not in self._intervals:
-            alike = [
-                row for row, labels in enumerate(stats.labels) if self.subjects.source("", labels) == source
-            ]
+            alike = [row for row in range(len(stats.labels)) if self._source(stats, row) == source]
             counts = np.nan_to_num(stats.grids["count"][alike])
             row, step = np.unravel_index(int(counts.argmax()), counts.shape)
             measured = self._measured(name, stats.labels[alike[int(row)]], self.steps[int(step)])
@@ -346,6 +331,10 @@ class DcgmReader:
                 return 0.0
             self._intervals[source] = measured
         return self._intervals[source]
+
+    def _source(self, stats: StepStatistics, at: int) -> SeriesOrigin:
+        known = self._known.get(stats.places[at])
+        return self.subjects.source("", stats.labels[at]) if known is None else known[1]
 
     def _measured(self, name: str, labels: SeriesLabels, step: Window) -> float:
         # In an order of its own: a server keeps the answers of queries by their text.
@@ -419,28 +408,36 @@ def _asked_of_counter(edge_ms: int) -> Mapping[str, StepQuery]:
 
 
 @dataclass(frozen=True, slots=True)
-class _DcgmRow:
-    key: DeviceSubject
-    source: SeriesOrigin
+class _DcgmRows:
+    """Series of one name: subject and source of each, and grids of (series, steps)."""
+
+    keys: Sequence[DeviceSubject]
+    sources: Sequence[SeriesOrigin]
     observed: Floats
     amount: Floats
     peak: Floats
 
 
-def _merged(rows: Sequence[_DcgmRow], steps: int, length_ms: int, interval_ms: float) -> DeviceReading:
+def _merged(found: Sequence[_DcgmRows], steps: int, length_ms: int, interval_ms: float) -> DeviceReading:
     """Series that follow one another added up, of copies the one with more samples; never more than the
     step."""
     keys: dict[DeviceSubject, int] = {}
     sources: dict[SeriesOrigin, int] = {}
-    at = [(sources.setdefault(r.source, len(sources)), keys.setdefault(r.key, len(keys))) for r in rows]
+    at = [
+        (
+            np.array([sources.setdefault(each, len(sources)) for each in rows.sources], dtype=np.int64),
+            np.array([keys.setdefault(each, len(keys)) for each in rows.keys], dtype=np.int64),
+        )
+        for rows in found
+    ]
     shape = (max(1, len(sources)), len(keys), steps)
     observed, amount = np.zeros(shape), np.zeros(shape)
     peak = np.full(shape, np.nan)
-    for place, row in zip(at, rows, strict=True):
-        known = np.isfinite(row.observed) & np.isfinite(row.amount)
-        observed[place] += np.where(known, row.observed, 0.0)
-        amount[place] += np.where(known, row.amount, 0.0)
-        peak[place] = np.fmax(peak[place], row.peak)
+    for place, rows in zip(at, found, strict=True):
+        known = np.isfinite(rows.observed) & np.isfinite(rows.amount)
+        np.add.at(observed, place, np.where(known, rows.observed, 0.0))
+        np.add.at(amount, place, np.where(known, rows.amount, 0.0))
+        np.fmax.at(peak, place, rows.peak)
     _carry(observed, amount, length_ms, interval_ms)
     best = observed.argmax(axis=0)[None]
     observed, amount, peak = (np.take_along_axis(each, best, 0)[0] for each in (observed, amount, peak))

@@ -268,7 +268,7 @@ def _read(
     uuids = {subjects.keys[key.device] for key in wanted}
     for each in read.reader.raw_where(list(names), subjects.dialect.keys, uuids, step.start_ms, step.end_ms):
         labels, name = each["metric"], needed(each, "__name__", names)
-        key = subjects.measured(name, labels)
+        key = subjects.of(labels) if subjects.is_measured(name, labels) else None
         scale, interval = read.known_scale(name, labels), read.known_interval(labels)
         if key not in wanted or key is None or scale is None:
             continue

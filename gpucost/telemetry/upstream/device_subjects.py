@@ -248,10 +248,9 @@ class SeriesSubjects:
             self._parts[device[0]] = max(parts, self._parts.get(device[0], 1))
         return DeviceSubject(device, self.uids(labels), labels.get("vgpu", ""))
 
-    def measured(self, name: str, labels: SeriesLabels) -> DeviceSubject | None:
-        """The subject; None also for a series whose values are no measurements of it."""
-        found = self.of(labels)
-        return found if self.dialect.is_measured(self.dialect.meaning(name).field, labels) else None
+    def is_measured(self, name: str, labels: SeriesLabels) -> bool:
+        """Whether the values of a series are measurements of its subject."""
+        return self.dialect.is_measured(self.dialect.meaning(name).field, labels)
 
     def parts(self, device: DcgmDevice) -> int | None:
         """How many parts its GPU has, where the rows say so; None else. Of all rows that were read."""

@@ -1,0 +1,289 @@
+"""Samples by Prometheus' remote read, streamed: each sample of a series is read once, and never as text.
+
+The server sends chunks as it stores them (``sample_chunks``), so it evaluates nothing, holds no more than a
+frame at a time, and its limits on samples and points of a query do not apply. Prometheus has this since 2.13,
+Mimir too; of Thanos the sidecar does. Who has not is asked by PromQL: ``is_there`` turns false with the first
+answer of another kind.
+
+A server adds its external labels to what it sends here, and not to the answers of queries; they are found by
+comparing a few series, and taken off again.
+
+The protocol: prometheus.io/docs/prometheus/latest/querying/remote_read_api. Frames are the length of a
+message, its CRC-32C (Castagnoli), and the message.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, Protocol
+
+import numpy as np
+
+from gpucost.domain.errors import QueryRejected, SourceUnreachable
+from gpucost.telemetry.prometheus.api_client import PrometheusClient
+from gpucost.telemetry.prometheus.promql import (
+    LabelMatcher,
+    QueryForm,
+    RangeFunction,
+    SeriesSelector,
+    equals,
+    select,
+)
+from gpucost.telemetry.prometheus.sample_chunks import PADDING, RangeStatistics, SampleRanges
+from gpucost.telemetry.prometheus.sample_expressions import (
+    LabelTable,
+    NotEvaluated,
+    SeriesGrid,
+    can_be_evaluated,
+    evaluated,
+)
+
+_PACKAGES = ("numba", "cramjam", "google_crc32c", "google.protobuf")
+_HEADERS = {
+    "Content-Type": "application/x-protobuf",
+    "Content-Encoding": "snappy",
+    "X-Prometheus-Remote-Read-Version": "0.1.0",
+    "Accept-Encoding": "identity",
+}
+_STREAMED = "application/x-streamed-protobuf"
+# Answers that say that there is nothing of the kind at this address.
+_NOT_THERE = frozenset({400, 403, 404, 405, 415, 422, 501})
+_TYPES = {"=": 0, "!=": 1, "=~": 2, "!~": 3}
+_READ_BYTES = 1 << 20
+_DECODED_BYTES = 4 << 20
+_MOST_FRAME = 64 << 20
+_KEPT_BYTES = 128 << 20
+
+
+def is_installed() -> bool:
+    """Whether the packages of the extra ``fast`` are there."""
+    return all(importlib.util.find_spec(name) is not None for name in _PACKAGES)
+
+
+class NoRemoteRead(Exception):
+    """The server does not send samples."""
+
+
+class RemoteReader:
+    """Samples of one server. What was read last is kept, up to ``kept_bytes``; may be shared by threads."""
+
+    def __init__(self, client: PrometheusClient, kept_bytes: int = _KEPT_BYTES) -> None:
+        self._client = client
+        self._kept_bytes = kept_bytes
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[object, Future[tuple[LabelTable, RangeStatistics]]] = OrderedDict()
+        self._external: Mapping[str, str] | None = None
+        self.is_there = True
+        self.samples = 0
+        """Read so far."""
+
+    def grid(self, form: QueryForm, first_ms: int, step_ms: int, number: int) -> SeriesGrid | None:
+        """The value of an expression at ``number`` instants; None where only a query tells it. Raises
+        SourceError."""
+        if not self.is_there or not can_be_evaluated(form):
+            return None
+
+        def read(leaf: RangeFunction, function: str) -> SeriesGrid:
+            ranges = SampleRanges(first_ms, step_ms, number, leaf.range_ms)
+            external = self._external or {}
+            if any(
+                each.operator == "=" and external.get(each.label) == each.value
+                for each in leaf.selector.matchers
+            ):
+                raise NotEvaluated  # the server would leave this matcher out
+            table, statistics = self._statistics(leaf.selector, ranges)
+            values, present = statistics.grid(function)
+            return SeriesGrid(table, values, present)
+
+        try:
+            return evaluated(form, read)
+        except NotEvaluated:
+            return None
+        except NoRemoteRead:
+            self.is_there = False
+            return None
+
+    def _statistics(
+        self, selector: SeriesSelector, ranges: SampleRanges
+    ) -> tuple[LabelTable, RangeStatistics]:
+        """Read once, also where several threads ask at the same time."""
+        key = selector, ranges
+        with self._lock:
+            known = self._kept.get(key)
+            if known is None:
+                mine = self._kept[key] = Future[tuple[LabelTable, RangeStatistics]]()
+            else:
+                self._kept.move_to_end(key)
+        if known is not None:
+            return known.result()
+        try:
+            found = self._as_stored(*self._client.tried_again(lambda: self._read(selector, ranges)))
+        except BaseException as error:
+            with self._lock:
+                del self._kept[key]
+            mine.set_exception(error)
+            raise
+        mine.set_result(found)
+        with self._lock:
+            self.samples += found[1].samples
+            self._forget()
+        return found
+
+    def _forget(self) -> None:
+        sizes = {key: each.result()[1].bytes for key, each in self._kept.items() if each.done()}
+        over = sum(sizes.values()) - self._kept_bytes
+        for key, size in sizes.items():
+            if over <= 0:
+                return
+            del self._kept[key]
+            over -= size
+
+    def _as_stored(
+        self, table: LabelTable, statistics: RangeStatistics
+    ) -> tuple[LabelTable, RangeStatistics]:
+        """The labels without those that the server adds here only."""
+        if self._external is None and table.rows:
+            self._external = self._added(table.rows[0], statistics.ranges)
+        external = self._external or {}
+        if not external:
+            return table, statistics
+        rows = [
+            {name: value for name, value in row.items() if external.get(name) != value} for row in table.rows
+        ]
+        return LabelTable(rows), statistics
+
+    def _added(self, labels: Mapping[str, str], ranges: SampleRanges) -> Mapping[str, str]:
+        """What of these labels of a series queries do not show. Raises NotEvaluated where no query finds the
+        series."""
+        exact = [equals(name, labels[name]) for name in ("instance", "job") if labels.get(name)]
+        last_ms = ranges.first_ms + ranges.step_ms * (ranges.number - 1)
+        known = self._client.series(
+            select(labels["__name__"], exact), ranges.first_ms - ranges.range_ms, last_ms
+        ).result
+        within = [each for each in known if each.items() <= labels.items()]
+        if not within:
+            raise NotEvaluated
+        stored = max(within, key=len)
+        return {name: value for name, value in labels.items() if name not in stored}
+
+    def _read(self, selector: SeriesSelector, ranges: SampleRanges) -> tuple[LabelTable, RangeStatistics]:
+        last_ms = ranges.first_ms + ranges.step_ms * (ranges.number - 1)
+        request = _request(selector, ranges.first_ms - ranges.range_ms, last_ms)
+        with self._client.streamed("read", request, _HEADERS) as response:
+            if response.status_code in _NOT_THERE or 200 <= response.status_code < 400:
+                if _STREAMED not in response.headers.get("Content-Type", ""):
+                    raise NoRemoteRead
+            elif response.status_code >= 500 or response.status_code == 429:
+                raise SourceUnreachable(
+                    f"{self._client.url} answered {response.status_code} to a remote read"
+                )
+            else:
+                raise QueryRejected(f"{self._client.url} answered {response.status_code} to a remote read")
+            try:
+                return _decoded(response.raw, ranges)
+            except _BrokenStream as error:
+                raise SourceUnreachable(f"{self._client.url} broke off a remote read: {error}") from None
+
+
+class ByteStream(Protocol):
+    """The body of an answer."""
+
+    def read(self, amt: int, /) -> bytes: ...
+
+
+class _BrokenStream(Exception):
+    pass
+
+
+def _request(selector: SeriesSelector, start_ms: int, end_ms: int) -> bytes:
+    import cramjam
+
+    from gpucost.telemetry.prometheus import remote_read_pb2 as wire
+
+    def matcher(each: LabelMatcher) -> Any:
+        kind = wire.LabelMatcher.Type.Name(_TYPES[each.operator])
+        return wire.LabelMatcher(type=kind, name=each.label, value=each.value)
+
+    query = wire.Query(
+        start_timestamp_ms=start_ms,
+        end_timestamp_ms=end_ms,
+        matchers=[matcher(each) for each in selector.matchers],
+    )
+    asked = wire.ReadRequest(queries=[query], accepted_response_types=[wire.ReadRequest.STREAMED_XOR_CHUNKS])
+    return bytes(cramjam.snappy.compress_raw(asked.SerializeToString()))
+
+
+def _decoded(raw: ByteStream, ranges: SampleRanges) -> tuple[LabelTable, RangeStatistics]:
+    from gpucost.telemetry.prometheus import remote_read_pb2 as wire
+
+    statistics = RangeStatistics(ranges)
+    rows: dict[tuple[tuple[str, str], ...], int] = {}
+    chunks: list[bytes] = []
+    of: list[int] = []
+    size = 0
+    for frame in _frames(raw):
+        for series in wire.ChunkedReadResponse.FromString(frame).chunked_series:
+            labels = tuple((each.name, each.value) for each in series.labels)
+            row = rows.setdefault(labels, len(rows))
+            chunks += series.chunks
+            of += [row] * len(series.chunks)
+        size += len(frame)
+        if size > _DECODED_BYTES:
+            _add(statistics, chunks, of)
+            chunks, of, size = [], [], 0
+    _add(statistics, chunks, of)
+    statistics.rows = len(rows)
+    return LabelTable([dict(labels) for labels in rows]), statistics
+
+
+def _add(statistics: RangeStatistics, chunks: Sequence[bytes], of: Sequence[int]) -> None:
+    data = np.frombuffer(b"".join((*chunks, bytes(PADDING))), dtype=np.uint8)
+    lengths = np.fromiter(map(len, chunks), dtype=np.int64, count=len(chunks))
+    ends = np.cumsum(lengths)
+    try:
+        statistics.add(data, ends - lengths, ends, np.array(of, dtype=np.int64))
+    except ValueError:
+        raise NotEvaluated from None
+
+
+def _frames(raw: ByteStream) -> Iterator[bytes]:
+    """Messages as they come. Raises _BrokenStream."""
+    import google_crc32c
+
+    held = bytearray()
+    at, is_over = 0, False
+    while True:
+        length, start = _length(held, at)
+        if start and length > _MOST_FRAME:
+            raise _BrokenStream("a frame that is too long")
+        if start and len(held) >= start + 4 + length:
+            frame = bytes(held[start + 4 : start + 4 + length])
+            if google_crc32c.value(frame) != int.from_bytes(held[start : start + 4], "big"):
+                raise _BrokenStream("a frame whose checksum is another one")
+            yield frame
+            at = start + 4 + length
+            continue
+        if is_over:
+            if at < len(held):
+                raise _BrokenStream("the last frame is not whole")
+            return
+        del held[:at]
+        at = 0
+        more = raw.read(_READ_BYTES)
+        held += more
+        is_over = not more
+
+
+def _length(held: bytearray, at: int) -> tuple[int, int]:
+    """The number at this place, and where it ends; 0 where it is not whole."""
+    found = shift = 0
+    for place in range(at, min(len(held), at + 10)):
+        found |= (held[place] & 127) << shift
+        if held[place] < 128:
+            return found, place + 1
+        shift += 7
+    return 0, 0

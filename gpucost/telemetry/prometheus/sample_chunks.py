@@ -1,0 +1,101 @@
+"""Chunks of samples as Prometheus stores and sends them (XOR), and what each series did in ranges of time.
+
+One pass over the samples of a series gives count, sum, maximum, minimum, last value and resets of each range,
+as PromQL's ``count_over_time`` and the others have them, to the bit: sums are Kahan's in Neumaier's form, as
+Prometheus adds since 2.28; stale markers are no samples. A range includes both of its ends.
+
+The format is that of ``tsdb/docs/format/chunks.md`` and ``tsdb/chunkenc/xor.go`` of Prometheus, after Gorilla
+(Pelkonen et al., VLDB 2015). The loops (``chunk_loops``) are compiled by numba, which the extra ``fast``
+brings. Pure: bytes in, arrays out. What no server writes ends the reading with a text of REFUSALS; nothing is
+read outside the bytes that were given.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+Ints: TypeAlias = npt.NDArray[np.int64]
+Floats: TypeAlias = npt.NDArray[np.float64]
+
+PADDING = 16
+"""Bytes of anything that must follow the last chunk: words of eight bytes are read at once."""
+ENDS_EARLY, NOT_XOR, NOT_IN_ORDER = 1, 2, 3
+REFUSALS = {
+    ENDS_EARLY: "a chunk that ends before its samples do",
+    NOT_XOR: "a chunk of another encoding than XOR",
+    NOT_IN_ORDER: "samples that are not one after the other",
+}
+FUNCTIONS = ("count", "sum", "max", "min", "last", "resets")
+
+
+@dataclass(frozen=True, slots=True)
+class SampleRanges:
+    """``number`` ranges of ``range_ms``, which end at ``first_ms`` and then every ``step_ms``."""
+
+    first_ms: int
+    step_ms: int
+    number: int
+    range_ms: int
+
+
+class RangeStatistics:
+    """By series (rows, as they come) and range, in growing arrays: whatever FUNCTIONS name, and samples read.
+    A range without samples has count 0."""
+
+    def __init__(self, ranges: SampleRanges, rows: int = 256) -> None:
+        self.ranges = ranges
+        self.rows = self.samples = 0
+        self._counts = np.zeros((rows, ranges.number, 2), dtype=np.int64)  # samples, resets
+        self._values = np.zeros((rows, ranges.number, 5))  # sum, its compensation, maximum, minimum, last
+        self._latest = np.full(rows, np.iinfo(np.int64).min, dtype=np.int64)
+
+    def add(self, data: Bytes, starts: Ints, ends: Ints, rows: Ints) -> None:
+        """Messages ``Chunk`` of remote read at ``data[starts:ends]``, of these rows, in the order of time for
+        each row. Raises ValueError with a text of REFUSALS."""
+        if not len(rows):
+            return
+        self._grow(int(rows.max()) + 1)
+        asked = self.ranges
+        bounds = np.array([asked.first_ms, asked.step_ms, asked.number, asked.range_ms], dtype=np.int64)
+        from gpucost.telemetry.prometheus.chunk_loops import add_chunks
+
+        read, wrong = add_chunks(data, starts, ends, rows, bounds, self._counts, self._values, self._latest)
+        self.samples += int(read)
+        if wrong:
+            raise ValueError(REFUSALS[int(wrong)])
+
+    def grid(self, function: str) -> tuple[Floats, npt.NDArray[np.bool_]]:
+        """The values of one of FUNCTIONS by row and range, and where there are any."""
+        counts, values = self._counts[: self.rows], self._values[: self.rows]
+        present = counts[:, :, 0] > 0
+        if function == "count":
+            return counts[:, :, 0].astype(np.float64), present
+        if function == "resets":
+            return counts[:, :, 1].astype(np.float64), present
+        if function == "sum":
+            total, rest = values[:, :, 0], values[:, :, 1]
+            with np.errstate(invalid="ignore"):
+                return np.where(np.isinf(total), total, total + rest), present
+        return values[:, :, {"max": 2, "min": 3, "last": 4}[function]], present
+
+    @property
+    def bytes(self) -> int:
+        return self._counts.nbytes + self._values.nbytes + self._latest.nbytes
+
+    def _grow(self, rows: int) -> None:
+        self.rows = max(self.rows, rows)
+        have = len(self._latest)
+        if rows <= have:
+            return
+        more = max(rows, 2 * have) - have
+        self._counts = np.concatenate(
+            (self._counts, np.zeros((more, *self._counts.shape[1:]), dtype=np.int64))
+        )
+        self._values = np.concatenate((self._values, np.zeros((more, *self._values.shape[1:]))))
+        nothing = np.full(more, np.iinfo(np.int64).min, dtype=np.int64)
+        self._latest = np.concatenate((self._latest, nothing))
