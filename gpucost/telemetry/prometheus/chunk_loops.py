@@ -200,7 +200,7 @@ def _add_chunk(
     bits, leading, width, step = uint64(0), int64(0), int64(0), int64(0)
     for sample in range(many):
         if sample == 0:
-            told, at = _varint(data, start + int64(2), end)
+            told, at = _varint(data, int64(start + 2), end)
             if at < 0 or at + 8 > end:
                 return int64(sample), latest, int64(ENDS_EARLY)
             at_ms = int64(told >> _ONE) ^ -int64(told & _ONE)
@@ -220,14 +220,16 @@ def _add_chunk(
         if at_ms <= latest:
             return int64(sample), latest, int64(NOT_IN_ORDER)
         latest = at_ms
-        if bits == _STALE:
-            continue
         while step < number and first_ms + step * step_ms < at_ms:
             step += 1
         place = step
         cell[0] = bits
         while place < number and first_ms + place * step_ms - range_ms <= at_ms:
-            _counted(counts[place], values[place], as_float[0])
+            if bits == _STALE:
+                counts[place, 2] = 0
+            else:
+                counts[place, 2] = at_ms
+                _counted(counts[place], values[place], as_float[0])
             place += 1
     return int64(many), latest, int64(0)
 

@@ -335,7 +335,7 @@ def series_grid(found: Sequence[ResultSeries], first_ms: int, step_ms: int, numb
         instant_place(at, first_ms, step_ms, number)
     at = np.repeat(np.arange(len(found)), many), places
     values[at], present[at] = told, True
-    return SeriesGrid(LabelTable([each["metric"] for each in found]), values, present)
+    return SeriesGrid(LabelTable.of(each["metric"] for each in found), values, present)
 
 
 def numbers(result: Sequence[ResultSeries]) -> list[float]:

@@ -49,6 +49,13 @@ class RangeFunction:
 
 
 @dataclass(frozen=True, slots=True)
+class LatestValue:
+    """The latest sample of each series that has not ended, as a selector alone means at an instant."""
+
+    selector: SeriesSelector
+
+
+@dataclass(frozen=True, slots=True)
 class LabelTaken:
     """The series with ``label`` set to the value of ``source``, where that is not empty."""
 
@@ -84,14 +91,32 @@ class SeriesJoin:
     labels: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class SeriesUnion:
+    """The points of the first of ``parts`` that has any with these labels, but for the name."""
+
+    parts: tuple[QueryForm, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesDifference:
+    """The points of ``left`` that differ from those of the same series of ``right``."""
+
+    left: QueryForm
+    right: QueryForm
+
+
 QueryForm: TypeAlias = (
     LabelMatcher
     | SeriesSelector
     | RangeFunction
+    | LatestValue
     | LabelTaken
     | SeriesAggregation
     | ValueBound
     | SeriesJoin
+    | SeriesUnion
+    | SeriesDifference
     | None
 )
 """What an expression means; None where only a server can tell its value."""
@@ -187,12 +212,12 @@ def samples(selector: PromQL, range_ms: int) -> PromQL:
 
 
 def by(operator: str, labels: Sequence[str], expression: PromQL) -> PromQL:
-    form = SeriesAggregation(operator, tuple(labels), False, expression.form) if _told(expression) else None
+    form = _aggregation(operator, labels, False, expression)
     return PromQL(f"{_word(operator)} by ({_names(labels)}) ({expression})", form)
 
 
 def without(operator: str, labels: Sequence[str], expression: PromQL) -> PromQL:
-    form = SeriesAggregation(operator, tuple(labels), True, expression.form) if _told(expression) else None
+    form = _aggregation(operator, labels, True, expression)
     return PromQL(f"{_word(operator)} without ({_names(labels)}) ({expression})", form)
 
 
@@ -204,13 +229,16 @@ def tagged(expression: PromQL, label: str, value: str) -> PromQL:
 
 def taken(expression: PromQL, label: str, source: str) -> PromQL:
     """The same series with ``label`` set to the value of ``source``, where the series has one."""
-    form = LabelTaken(expression.form, label, source) if _told(expression) else None
+    inner = _value(expression)
+    form = LabelTaken(inner, label, source) if inner else None
     text = f'label_replace({expression},"{label_name(label)}","$1","{label_name(source)}","(.+)")'
     return PromQL(text, form)
 
 
 def union(*expressions: PromQL) -> PromQL:
-    return PromQL(" or ".join(f"({expression})" for expression in expressions))
+    forms = tuple(_value(each) for each in expressions)
+    form = SeriesUnion(forms) if all(forms) else None
+    return PromQL(" or ".join(f"({expression})" for expression in expressions), form)
 
 
 def union_by(labels: Sequence[str], *expressions: PromQL) -> PromQL:
@@ -223,7 +251,9 @@ def union_by(labels: Sequence[str], *expressions: PromQL) -> PromQL:
 
 def differing(left: PromQL, right: PromQL) -> PromQL:
     """The series of ``left`` whose value is not that of the same series of ``right``."""
-    return PromQL(f"({left}) != ({right})")
+    of_left, of_right = _value(left), _value(right)
+    form = SeriesDifference(of_left, of_right) if of_left and of_right else None
+    return PromQL(f"({left}) != ({right})", form)
 
 
 def differing_within(left: PromQL, right: PromQL, labels: Sequence[str]) -> PromQL:
@@ -232,7 +262,8 @@ def differing_within(left: PromQL, right: PromQL, labels: Sequence[str]) -> Prom
 
 
 def above(expression: PromQL, threshold: int) -> PromQL:
-    form = ValueBound(expression.form, threshold) if _told(expression) else None
+    inner = _value(expression)
+    form = ValueBound(inner, threshold) if inner else None
     return PromQL(f"({expression}) > {threshold}", form)
 
 
@@ -277,7 +308,8 @@ def where(left: PromQL, right: PromQL) -> PromQL:
 
 def where_any(left: PromQL, right: PromQL, labels: Sequence[str]) -> PromQL:
     """The series of ``left`` with the ``labels`` of a series of ``right``."""
-    form = SeriesJoin(left.form, right.form, tuple(labels)) if _told(left) and _told(right) else None
+    of_left, of_right = _value(left), _value(right)
+    form = SeriesJoin(of_left, of_right, tuple(labels)) if of_left and of_right else None
     return PromQL(f"({left}) and on ({_names(labels)}) ({right})", form)
 
 
@@ -328,9 +360,15 @@ def _selector(name: str, matchers: Sequence[PromQL]) -> PromQL:
     return PromQL(f"{name}{{{','.join(matchers)}}}", form)
 
 
-def _told(expression: PromQL) -> bool:
-    """Whether it carries the form of series with values, not of a selector of samples alone."""
-    return not isinstance(expression.form, LabelMatcher | SeriesSelector | None)
+def _value(expression: PromQL) -> QueryForm:
+    """The form of its values; None where only a server can tell them."""
+    form = expression.form
+    return LatestValue(form) if isinstance(form, SeriesSelector) else form
+
+
+def _aggregation(operator: str, labels: Sequence[str], is_without: bool, inner: PromQL) -> QueryForm:
+    form = _value(inner)
+    return SeriesAggregation(operator, tuple(labels), is_without, form) if form else None
 
 
 def _names(labels: Sequence[str]) -> str:

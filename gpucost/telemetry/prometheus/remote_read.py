@@ -6,7 +6,7 @@ Mimir too; of Thanos the sidecar does. Who has not is asked by PromQL: ``is_ther
 answer of another kind.
 
 A server adds its external labels to what it sends here, and not to the answers of queries; they are found by
-comparing a few series, and taken off again.
+comparing a series, and taken off again.
 
 The protocol: prometheus.io/docs/prometheus/latest/querying/remote_read_api. Frames are the length of a
 message, its CRC-32C (Castagnoli), and the message.
@@ -15,26 +15,24 @@ message, its CRC-32C (Castagnoli), and the message.
 from __future__ import annotations
 
 import importlib.util
+import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from gpucost.domain.errors import QueryRejected, SourceUnreachable
+from gpucost.domain.time import MINUTE_MS
 from gpucost.telemetry.prometheus.api_client import PrometheusClient
-from gpucost.telemetry.prometheus.promql import (
-    LabelMatcher,
-    QueryForm,
-    RangeFunction,
-    SeriesSelector,
-    equals,
-    select,
-)
+from gpucost.telemetry.prometheus.promql import LabelMatcher, QueryForm, SeriesSelector, equals, select
+from gpucost.telemetry.prometheus.query_response import COLLECTOR
 from gpucost.telemetry.prometheus.sample_chunks import PADDING, RangeStatistics, SampleRanges
 from gpucost.telemetry.prometheus.sample_expressions import (
+    LabelPairs,
     LabelTable,
     NotEvaluated,
     SeriesGrid,
@@ -52,16 +50,20 @@ _HEADERS = {
 _STREAMED = "application/x-streamed-protobuf"
 # Answers that say that there is nothing of the kind at this address.
 _NOT_THERE = frozenset({400, 403, 404, 405, 415, 422, 501})
-_TYPES = {"=": 0, "!=": 1, "=~": 2, "!~": 3}
+_KINDS = {"=": "EQ", "!=": "NEQ", "=~": "RE", "!~": "NRE"}
 _READ_BYTES = 1 << 20
 _DECODED_BYTES = 4 << 20
 _MOST_FRAME = 64 << 20
 _KEPT_BYTES = 128 << 20
+_LOOK_BACK_MS = 5 * MINUTE_MS
+"""For how long a sample is the latest one: Prometheus' own default (--query.lookback-delta)."""
+
+_Samples: TypeAlias = tuple[LabelTable, RangeStatistics]
 
 
 def is_installed() -> bool:
     """Whether the packages of the extra ``fast`` are there."""
-    return all(importlib.util.find_spec(name) is not None for name in _PACKAGES)
+    return all(importlib.util.find_spec(name.partition(".")[0]) is not None for name in _PACKAGES)
 
 
 class NoRemoteRead(Exception):
@@ -75,7 +77,7 @@ class RemoteReader:
         self._client = client
         self._kept_bytes = kept_bytes
         self._lock = threading.Lock()
-        self._kept: OrderedDict[object, Future[tuple[LabelTable, RangeStatistics]]] = OrderedDict()
+        self._kept: OrderedDict[object, Future[_Samples]] = OrderedDict()
         self._external: Mapping[str, str] | None = None
         self.is_there = True
         self.samples = 0
@@ -86,36 +88,29 @@ class RemoteReader:
         SourceError."""
         if not self.is_there or not can_be_evaluated(form):
             return None
-
-        def read(leaf: RangeFunction, function: str) -> SeriesGrid:
-            ranges = SampleRanges(first_ms, step_ms, number, leaf.range_ms)
-            external = self._external or {}
-            if any(
-                each.operator == "=" and external.get(each.label) == each.value
-                for each in leaf.selector.matchers
-            ):
-                raise NotEvaluated  # the server would leave this matcher out
-            table, statistics = self._statistics(leaf.selector, ranges)
-            values, present = statistics.grid(function)
-            return SeriesGrid(table, values, present)
-
         try:
-            return evaluated(form, read)
+            return evaluated(form, _InstantReader(self, first_ms, step_ms, number))
         except NotEvaluated:
             return None
         except NoRemoteRead:
             self.is_there = False
             return None
 
-    def _statistics(
-        self, selector: SeriesSelector, ranges: SampleRanges
-    ) -> tuple[LabelTable, RangeStatistics]:
-        """Read once, also where several threads ask at the same time."""
+    def statistics(self, selector: SeriesSelector, ranges: SampleRanges) -> _Samples:
+        """What each series did in these ranges; read once, also where several threads ask at the same time.
+        Raises NotEvaluated, NoRemoteRead and SourceError."""
+        found = self._read_once(selector, ranges)
+        external = self._external or {}
+        if any(each.operator == "=" and external.get(each.label) == each.value for each in selector.matchers):
+            raise NotEvaluated  # the server leaves such a matcher out
+        return found
+
+    def _read_once(self, selector: SeriesSelector, ranges: SampleRanges) -> _Samples:
         key = selector, ranges
         with self._lock:
             known = self._kept.get(key)
             if known is None:
-                mine = self._kept[key] = Future[tuple[LabelTable, RangeStatistics]]()
+                mine = self._kept[key] = Future[_Samples]()
             else:
                 self._kept.move_to_end(key)
         if known is not None:
@@ -142,51 +137,66 @@ class RemoteReader:
             del self._kept[key]
             over -= size
 
-    def _as_stored(
-        self, table: LabelTable, statistics: RangeStatistics
-    ) -> tuple[LabelTable, RangeStatistics]:
+    def _as_stored(self, table: LabelTable, statistics: RangeStatistics) -> _Samples:
         """The labels without those that the server adds here only."""
-        if self._external is None and table.rows:
-            self._external = self._added(table.rows[0], statistics.ranges)
-        external = self._external or {}
+        if self._external is None and table.pairs:
+            self._external = self._added(dict(table.pairs[0]), statistics.ranges)
+        external = (self._external or {}).items()
         if not external:
             return table, statistics
-        rows = [
-            {name: value for name, value in row.items() if external.get(name) != value} for row in table.rows
-        ]
-        return LabelTable(rows), statistics
+        return LabelTable(
+            [(*(each for each in row if each not in external),) for row in table.pairs]
+        ), statistics
 
     def _added(self, labels: Mapping[str, str], ranges: SampleRanges) -> Mapping[str, str]:
         """What of these labels of a series queries do not show. Raises NotEvaluated where no query finds the
         series."""
-        exact = [equals(name, labels[name]) for name in ("instance", "job") if labels.get(name)]
-        last_ms = ranges.first_ms + ranges.step_ms * (ranges.number - 1)
-        known = self._client.series(
-            select(labels["__name__"], exact), ranges.first_ms - ranges.range_ms, last_ms
-        ).result
+        exact = [equals(name, labels[name]) for name in ("instance", "job") if name in labels]
+        start_ms, end_ms = _ends(ranges)
+        known = self._client.series(select(labels["__name__"], exact), start_ms, end_ms).result
         within = [each for each in known if each.items() <= labels.items()]
         if not within:
             raise NotEvaluated
         stored = max(within, key=len)
         return {name: value for name, value in labels.items() if name not in stored}
 
-    def _read(self, selector: SeriesSelector, ranges: SampleRanges) -> tuple[LabelTable, RangeStatistics]:
-        last_ms = ranges.first_ms + ranges.step_ms * (ranges.number - 1)
-        request = _request(selector, ranges.first_ms - ranges.range_ms, last_ms)
-        with self._client.streamed("read", request, _HEADERS) as response:
-            if response.status_code in _NOT_THERE or 200 <= response.status_code < 400:
-                if _STREAMED not in response.headers.get("Content-Type", ""):
-                    raise NoRemoteRead
-            elif response.status_code >= 500 or response.status_code == 429:
-                raise SourceUnreachable(
-                    f"{self._client.url} answered {response.status_code} to a remote read"
-                )
-            else:
-                raise QueryRejected(f"{self._client.url} answered {response.status_code} to a remote read")
+    def _read(self, selector: SeriesSelector, ranges: SampleRanges) -> _Samples:
+        url = self._client.url
+        with self._client.streamed("read", _request(selector, ranges), _HEADERS) as response:
+            status = response.status_code
+            if (status >= 500 and status != 501) or status == 429:
+                raise SourceUnreachable(f"{url} answered {status} to a remote read")
+            if status in _NOT_THERE or _STREAMED not in response.headers.get("Content-Type", ""):
+                raise NoRemoteRead
+            if status != 200:
+                raise QueryRejected(f"{url} answered {status} to a remote read")
             try:
-                return _decoded(response.raw, ranges)
+                with COLLECTOR.paused():
+                    return _decoded(response.raw, ranges)
             except _BrokenStream as error:
-                raise SourceUnreachable(f"{self._client.url} broke off a remote read: {error}") from None
+                raise SourceUnreachable(f"{url} broke off a remote read: {error}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class _InstantReader:
+    """The ``RangeReader`` of an expression at ``number`` instants."""
+
+    reader: RemoteReader
+    first_ms: int
+    step_ms: int
+    number: int
+
+    def over_time(self, selector: SeriesSelector, range_ms: int, function: str) -> SeriesGrid:
+        ranges = SampleRanges(self.first_ms, self.step_ms, self.number, range_ms)
+        table, statistics = self.reader.statistics(selector, ranges)
+        return SeriesGrid(table, *statistics.grid(function))
+
+    def latest(self, selector: SeriesSelector) -> SeriesGrid:
+        # The ranges of functions over the same steps, which may have been read already.
+        range_ms = max(_LOOK_BACK_MS, self.step_ms - 1 if self.number > 1 else 0)
+        ranges = SampleRanges(self.first_ms, self.step_ms, self.number, range_ms)
+        table, statistics = self.reader.statistics(selector, ranges)
+        return SeriesGrid(table, *statistics.latest(_LOOK_BACK_MS))
 
 
 class ByteStream(Protocol):
@@ -199,36 +209,51 @@ class _BrokenStream(Exception):
     pass
 
 
-def _request(selector: SeriesSelector, start_ms: int, end_ms: int) -> bytes:
+def _ends(ranges: SampleRanges) -> tuple[int, int]:
+    """The first instant of all ranges, and the last."""
+    return ranges.first_ms - ranges.range_ms, ranges.first_ms + ranges.step_ms * (ranges.number - 1)
+
+
+def _request(selector: SeriesSelector, ranges: SampleRanges) -> bytes:
     import cramjam
 
     from gpucost.telemetry.prometheus import remote_read_pb2 as wire
 
     def matcher(each: LabelMatcher) -> Any:
-        kind = wire.LabelMatcher.Type.Name(_TYPES[each.operator])
+        kind = _KINDS[each.operator]
         return wire.LabelMatcher(type=kind, name=each.label, value=each.value)
 
-    query = wire.Query(
-        start_timestamp_ms=start_ms,
-        end_timestamp_ms=end_ms,
-        matchers=[matcher(each) for each in selector.matchers],
-    )
-    asked = wire.ReadRequest(queries=[query], accepted_response_types=[wire.ReadRequest.STREAMED_XOR_CHUNKS])
+    start_ms, end_ms = _ends(ranges)
+    matchers = [matcher(each) for each in selector.matchers]
+    query = wire.Query(start_timestamp_ms=start_ms, end_timestamp_ms=end_ms, matchers=matchers)
+    kinds = [wire.ReadRequest.STREAMED_XOR_CHUNKS]
+    asked = wire.ReadRequest(queries=[query], accepted_response_types=kinds)
     return bytes(cramjam.snappy.compress_raw(asked.SerializeToString()))
 
 
-def _decoded(raw: ByteStream, ranges: SampleRanges) -> tuple[LabelTable, RangeStatistics]:
+class _ReadLabels(dict[bytes, tuple[str, str]]):
+    """Messages ``Label``, each read once."""
+
+    def __missing__(self, message: bytes) -> tuple[str, str]:
+        from gpucost.telemetry.prometheus import remote_read_pb2 as wire
+
+        read = wire.Label.FromString(message)
+        found = self[message] = sys.intern(read.name), read.value
+        return found
+
+
+def _decoded(raw: ByteStream, ranges: SampleRanges) -> _Samples:
     from gpucost.telemetry.prometheus import remote_read_pb2 as wire
 
     statistics = RangeStatistics(ranges)
-    rows: dict[tuple[tuple[str, str], ...], int] = {}
+    read_labels = _ReadLabels()
+    rows: dict[LabelPairs, int] = {}
     chunks: list[bytes] = []
     of: list[int] = []
     size = 0
     for frame in _frames(raw):
         for series in wire.ChunkedReadResponse.FromString(frame).chunked_series:
-            labels = tuple((each.name, each.value) for each in series.labels)
-            row = rows.setdefault(labels, len(rows))
+            row = rows.setdefault((*map(read_labels.__getitem__, series.labels),), len(rows))
             chunks += series.chunks
             of += [row] * len(series.chunks)
         size += len(frame)
@@ -237,7 +262,7 @@ def _decoded(raw: ByteStream, ranges: SampleRanges) -> tuple[LabelTable, RangeSt
             chunks, of, size = [], [], 0
     _add(statistics, chunks, of)
     statistics.rows = len(rows)
-    return LabelTable([dict(labels) for labels in rows]), statistics
+    return LabelTable([*rows]), statistics
 
 
 def _add(statistics: RangeStatistics, chunks: Sequence[bytes], of: Sequence[int]) -> None:
@@ -254,31 +279,29 @@ def _frames(raw: ByteStream) -> Iterator[bytes]:
     """Messages as they come. Raises _BrokenStream."""
     import google_crc32c
 
-    held = bytearray()
+    held = b""
     at, is_over = 0, False
     while True:
         length, start = _length(held, at)
         if start and length > _MOST_FRAME:
             raise _BrokenStream("a frame that is too long")
-        if start and len(held) >= start + 4 + length:
-            frame = bytes(held[start + 4 : start + 4 + length])
+        end = start + 4 + length
+        if start and len(held) >= end:
+            frame = held[start + 4 : end]
             if google_crc32c.value(frame) != int.from_bytes(held[start : start + 4], "big"):
                 raise _BrokenStream("a frame whose checksum is another one")
             yield frame
-            at = start + 4 + length
+            at = end
             continue
         if is_over:
             if at < len(held):
                 raise _BrokenStream("the last frame is not whole")
             return
-        del held[:at]
-        at = 0
         more = raw.read(_READ_BYTES)
-        held += more
-        is_over = not more
+        held, at, is_over = held[at:] + more, 0, not more
 
 
-def _length(held: bytearray, at: int) -> tuple[int, int]:
+def _length(held: bytes, at: int) -> tuple[int, int]:
     """The number at this place, and where it ends; 0 where it is not whole."""
     found = shift = 0
     for place in range(at, min(len(held), at + 10)):

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n.gpucost/telemetry/prometheus/remote_read.proto\x12\x13gpucost.remote_read\"\xc0\x01\n\x0bReadRequest\x12+\n\x07queries\x18\x01 \x03(\x0b\x32\x1a.gpucost.remote_read.Query\x12N\n\x17\x61\x63\x63\x65pted_response_types\x18\x02 \x03(\x0e\x32-.gpucost.remote_read.ReadRequest.ResponseType\"4\n\x0cResponseType\x12\x0b\n\x07SAMPLES\x10\x00\x12\x17\n\x13STREAMED_XOR_CHUNKS\x10\x01\"r\n\x05Query\x12\x1a\n\x12start_timestamp_ms\x18\x01 \x01(\x03\x12\x18\n\x10\x65nd_timestamp_ms\x18\x02 \x01(\x03\x12\x33\n\x08matchers\x18\x03 \x03(\x0b\x32!.gpucost.remote_read.LabelMatcher\"\x8b\x01\n\x0cLabelMatcher\x12\x34\n\x04type\x18\x01 \x01(\x0e\x32&.gpucost.remote_read.LabelMatcher.Type\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\r\n\x05value\x18\x03 \x01(\t\"(\n\x04Type\x12\x06\n\x02\x45Q\x10\x00\x12\x07\n\x03NEQ\x10\x01\x12\x06\n\x02RE\x10\x02\x12\x07\n\x03NRE\x10\x03\"Q\n\x13\x43hunkedReadResponse\x12:\n\x0e\x63hunked_series\x18\x01 \x03(\x0b\x32\".gpucost.remote_read.ChunkedSeries\"K\n\rChunkedSeries\x12*\n\x06labels\x18\x01 \x03(\x0b\x32\x1a.gpucost.remote_read.Label\x12\x0e\n\x06\x63hunks\x18\x02 \x03(\x0c\"$\n\x05Label\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n.gpucost/telemetry/prometheus/remote_read.proto\x12\x13gpucost.remote_read\"\xc0\x01\n\x0bReadRequest\x12+\n\x07queries\x18\x01 \x03(\x0b\x32\x1a.gpucost.remote_read.Query\x12N\n\x17\x61\x63\x63\x65pted_response_types\x18\x02 \x03(\x0e\x32-.gpucost.remote_read.ReadRequest.ResponseType\"4\n\x0cResponseType\x12\x0b\n\x07SAMPLES\x10\x00\x12\x17\n\x13STREAMED_XOR_CHUNKS\x10\x01\"r\n\x05Query\x12\x1a\n\x12start_timestamp_ms\x18\x01 \x01(\x03\x12\x18\n\x10\x65nd_timestamp_ms\x18\x02 \x01(\x03\x12\x33\n\x08matchers\x18\x03 \x03(\x0b\x32!.gpucost.remote_read.LabelMatcher\"\x8b\x01\n\x0cLabelMatcher\x12\x34\n\x04type\x18\x01 \x01(\x0e\x32&.gpucost.remote_read.LabelMatcher.Type\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\r\n\x05value\x18\x03 \x01(\t\"(\n\x04Type\x12\x06\n\x02\x45Q\x10\x00\x12\x07\n\x03NEQ\x10\x01\x12\x06\n\x02RE\x10\x02\x12\x07\n\x03NRE\x10\x03\"Q\n\x13\x43hunkedReadResponse\x12:\n\x0e\x63hunked_series\x18\x01 \x03(\x0b\x32\".gpucost.remote_read.ChunkedSeries\"/\n\rChunkedSeries\x12\x0e\n\x06labels\x18\x01 \x03(\x0c\x12\x0e\n\x06\x63hunks\x18\x02 \x03(\x0c\"$\n\x05Label\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -44,7 +44,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CHUNKEDREADRESPONSE']._serialized_start=524
   _globals['_CHUNKEDREADRESPONSE']._serialized_end=605
   _globals['_CHUNKEDSERIES']._serialized_start=607
-  _globals['_CHUNKEDSERIES']._serialized_end=682
-  _globals['_LABEL']._serialized_start=684
-  _globals['_LABEL']._serialized_end=720
+  _globals['_CHUNKEDSERIES']._serialized_end=654
+  _globals['_LABEL']._serialized_start=656
+  _globals['_LABEL']._serialized_end=692
 # @@protoc_insertion_point(module_scope)

@@ -61,9 +61,9 @@ class ChunkedSeries(_message.Message):
     __slots__ = ("labels", "chunks")
     LABELS_FIELD_NUMBER: _ClassVar[int]
     CHUNKS_FIELD_NUMBER: _ClassVar[int]
-    labels: _containers.RepeatedCompositeFieldContainer[Label]
+    labels: _containers.RepeatedScalarFieldContainer[bytes]
     chunks: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, labels: _Optional[_Iterable[_Union[Label, _Mapping]]] = ..., chunks: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    def __init__(self, labels: _Optional[_Iterable[bytes]] = ..., chunks: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class Label(_message.Message):
     __slots__ = ("name", "value")

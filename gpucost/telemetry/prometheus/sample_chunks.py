@@ -50,7 +50,8 @@ class RangeStatistics:
     def __init__(self, ranges: SampleRanges, rows: int = 256) -> None:
         self.ranges = ranges
         self.rows = self.samples = 0
-        self._counts = np.zeros((rows, ranges.number, 2), dtype=np.int64)  # samples, resets
+        # Samples, resets, and the instant of the last one; 0 once the series ended.
+        self._counts = np.zeros((rows, ranges.number, 3), dtype=np.int64)
         self._values = np.zeros((rows, ranges.number, 5))  # sum, its compensation, maximum, minimum, last
         self._latest = np.full(rows, np.iinfo(np.int64).min, dtype=np.int64)
 
@@ -82,6 +83,13 @@ class RangeStatistics:
             with np.errstate(invalid="ignore"):
                 return np.where(np.isinf(total), total, total + rest), present
         return values[:, :, {"max": 2, "min": 3, "last": 4}[function]], present
+
+    def latest(self, look_back_ms: int) -> tuple[Floats, npt.NDArray[np.bool_]]:
+        """As ``grid``, the last value of each range where it is no older than that at its end, and the series
+        did not end after it."""
+        asked = self.ranges
+        ends = asked.first_ms + asked.step_ms * np.arange(asked.number)
+        return self.grid("last")[0], self._counts[: self.rows, :, 2] > ends - look_back_ms
 
     @property
     def bytes(self) -> int:

@@ -7,25 +7,32 @@ evaluated: sums of other than whole numbers, since nobody says in which order a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import TypeAlias
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from gpucost.telemetry.prometheus.promql import (
     LabelTaken,
+    LatestValue,
     QueryForm,
     RangeFunction,
     SeriesAggregation,
+    SeriesDifference,
     SeriesJoin,
+    SeriesSelector,
+    SeriesUnion,
     ValueBound,
 )
 from gpucost.telemetry.prometheus.sample_chunks import FUNCTIONS, Floats
 
 Bools: TypeAlias = npt.NDArray[np.bool_]
-Labels: TypeAlias = dict[str, str]
+Codes: TypeAlias = npt.NDArray[np.int64]
+LabelPairs: TypeAlias = tuple[tuple[str, str], ...]
+"""Names and values of a series' labels, in the order of the names; none is empty."""
 
 _NAME = "__name__"
 _EXACT = float(1 << 53)
@@ -36,45 +43,48 @@ class NotEvaluated(Exception):
     """Only a server can tell the value of this expression."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+class _KeptPairs(dict[tuple[str, str], bool]):
+    """Which labels are kept, by pair: decided once for each pair that occurs, not for each series."""
+
+    def __init__(self, is_kept: Callable[[str], bool]) -> None:
+        super().__init__()
+        self._is_kept = is_kept
+
+    def __missing__(self, pair: tuple[str, str]) -> bool:
+        found = self[pair] = self._is_kept(pair[0])
+        return found
+
+
 class LabelTable:
     """The labels of series, by row; what groups them is worked out once."""
 
-    rows: Sequence[Labels]
-    _groups: dict[object, tuple[LabelTable, npt.NDArray[np.int64]]] = field(default_factory=dict)
+    def __init__(self, pairs: Sequence[LabelPairs]) -> None:
+        self.pairs = pairs
+        self._groups: dict[Hashable, tuple[LabelTable, Codes]] = {}
 
-    def grouped(
-        self, labels: tuple[str, ...], *, is_without: bool
-    ) -> tuple[LabelTable, npt.NDArray[np.int64]]:
+    @classmethod
+    def of(cls, rows: Iterable[Mapping[str, str]]) -> LabelTable:
+        return cls([(*sorted(each for each in row.items() if each[1]),) for row in rows])
+
+    @cached_property
+    def rows(self) -> list[dict[str, str]]:
+        return [*map(dict, self.pairs)]
+
+    def grouped(self, labels: Sequence[str], *, is_without: bool) -> tuple[LabelTable, Codes]:
         """What is left of the labels, each set once, and for each row which of them is its own."""
-        known = self._groups.get((labels, is_without))
-        if known is None:
-            known = self._groups[labels, is_without] = self._grouped(labels, is_without)
-        return known
-
-    def _grouped(self, labels: tuple[str, ...], is_without: bool) -> tuple[LabelTable, npt.NDArray[np.int64]]:
-        found: dict[tuple[object, ...], int] = {}
-        kept: list[int] = []
-        dropped = {*labels, _NAME}
-        names: Iterable[str] = labels
-        codes = np.empty(len(self.rows), dtype=np.int64)
-        for at, row in enumerate(self.rows):
-            if is_without:
-                names = sorted(row.keys() - dropped)
-                key: tuple[object, ...] = (*names, *map(row.__getitem__, names))
-            else:
-                key = (*map(row.get, labels),)
-            codes[at] = found.setdefault(key, len(kept))
-            if codes[at] == len(kept):
-                kept.append(at)
-        left = [{name: value for name, value in self.rows[at].items() if name not in dropped} for at in kept]
-        if not is_without:
-            left = [{name: self.rows[at][name] for name in labels if self.rows[at].get(name)} for at in kept]
-        return LabelTable(left), codes
+        asked = frozenset(labels), is_without
+        if asked not in self._groups:
+            names = asked[0] | {_NAME} if is_without else asked[0]
+            kept = _KeptPairs(lambda name: (name in names) is not is_without)
+            found: dict[LabelPairs, int] = {}
+            keys = ((*filter(kept.__getitem__, pairs),) for pairs in self.pairs)
+            codes = [found.setdefault(key, len(found)) for key in keys]
+            self._groups[asked] = LabelTable([*found]), np.array(codes, dtype=np.int64)
+        return self._groups[asked]
 
     def taken(self, label: str, source: str) -> LabelTable:
-        rows = [{**row, label: row[source]} if row.get(source) else row for row in self.rows]
-        return LabelTable(rows)
+        rows = ({**row, label: row[source]} if source in row else row for row in self.rows)
+        return LabelTable.of(rows)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,57 +96,74 @@ class SeriesGrid:
     present: Bools
 
     @property
-    def any_rows(self) -> npt.NDArray[np.int64]:
+    def any_rows(self) -> Codes:
         """Rows with a value at any instant."""
         return np.flatnonzero(self.present.any(axis=1))
 
+    def unnamed(self) -> SeriesGrid:
+        """Without the name of the metric. Raises NotEvaluated where series of several names have equal
+        labels."""
+        table, codes = self.table.grouped((), is_without=True)
+        if len(table.pairs) < len(codes):
+            raise NotEvaluated
+        return SeriesGrid(table, self.values, self.present)
 
-RangeReader: TypeAlias = Callable[[RangeFunction, str], SeriesGrid]
-"""For a range function, and the name of its statistic among FUNCTIONS: the values of its series."""
+
+class RangeReader(Protocol):
+    """Reads series at the instants of one expression."""
+
+    def over_time(self, selector: SeriesSelector, range_ms: int, function: str) -> SeriesGrid:
+        """One of FUNCTIONS of the samples in the range before each instant."""
+
+    def latest(self, selector: SeriesSelector) -> SeriesGrid:
+        """The latest value at each instant of the series that have not ended."""
 
 
 def can_be_evaluated(form: QueryForm) -> bool:
     """Whether every part of it is one of those that are worked out here."""
     if isinstance(form, RangeFunction):
         return form.function in _OVER_TIME
-    if isinstance(form, SeriesAggregation):
-        return form.operator in _OPERATORS and can_be_evaluated(form.inner)
-    if isinstance(form, LabelTaken | ValueBound):
-        return can_be_evaluated(form.inner)
-    return isinstance(form, SeriesJoin) and can_be_evaluated(form.left) and can_be_evaluated(form.right)
+    if isinstance(form, SeriesAggregation) and form.operator not in _OPERATORS:
+        return False
+    return form is not None and all(map(can_be_evaluated, _parts(form)))
+
+
+def _parts(form: QueryForm) -> tuple[QueryForm, ...]:
+    if isinstance(form, SeriesAggregation | LabelTaken | ValueBound):
+        return (form.inner,)
+    if isinstance(form, SeriesJoin | SeriesDifference):
+        return form.left, form.right
+    return form.parts if isinstance(form, SeriesUnion) else ()
 
 
 def longest_range_ms(form: QueryForm) -> int:
     """The longest range of samples that it reads; 0 where it reads none."""
-    if isinstance(form, RangeFunction):
-        return form.range_ms
-    if isinstance(form, SeriesJoin):
-        return max(longest_range_ms(form.left), longest_range_ms(form.right))
-    inner = getattr(form, "inner", None)
-    return 0 if inner is None else longest_range_ms(inner)
+    own = form.range_ms if isinstance(form, RangeFunction) else 0
+    return max((own, *map(longest_range_ms, _parts(form))))
 
 
-def evaluated(form: QueryForm, read: RangeReader) -> SeriesGrid:
+def evaluated(form: QueryForm, reader: RangeReader) -> SeriesGrid:
     """The value of an expression of which ``can_be_evaluated``. Raises NotEvaluated where its values are such
     that a server may add them up to something else."""
     if isinstance(form, RangeFunction):
-        found = read(form, _OVER_TIME[form.function])
-        if form.function == "last_over_time":
-            return found
-        unnamed, codes = found.table.grouped((), is_without=True)
-        if len(unnamed.rows) < len(codes):
-            raise NotEvaluated  # series of several names with equal labels
-        return SeriesGrid(unnamed, found.values, found.present)
+        found = reader.over_time(form.selector, form.range_ms, _OVER_TIME[form.function])
+        return found if form.function == "last_over_time" else found.unnamed()
+    if isinstance(form, LatestValue):
+        return reader.latest(form.selector)
+    parts = [evaluated(each, reader) for each in _parts(form)]
     if isinstance(form, LabelTaken):
-        found = evaluated(form.inner, read)
-        return SeriesGrid(found.table.taken(form.label, form.source), found.values, found.present)
+        return SeriesGrid(parts[0].table.taken(form.label, form.source), parts[0].values, parts[0].present)
     if isinstance(form, SeriesAggregation):
-        return _aggregated(form, evaluated(form.inner, read))
+        return _aggregated(form, *parts)
     if isinstance(form, ValueBound):
-        found = evaluated(form.inner, read)
-        return SeriesGrid(found.table, found.values, found.present & (found.values > form.threshold))
+        above = parts[0].present & (parts[0].values > form.threshold)
+        return SeriesGrid(parts[0].table, parts[0].values, above)
     if isinstance(form, SeriesJoin):
-        return _joined(form, evaluated(form.left, read), evaluated(form.right, read))
+        return _joined(form, *parts)
+    if isinstance(form, SeriesDifference):
+        return _differing(*parts)
+    if isinstance(form, SeriesUnion):
+        return _united(parts)
     raise NotEvaluated
 
 
@@ -144,14 +171,16 @@ def _aggregated(form: SeriesAggregation, found: SeriesGrid) -> SeriesGrid:
     table, codes = found.table.grouped(form.labels, is_without=form.is_without)
     if not len(codes):
         return SeriesGrid(table, found.values, found.present)
-    order = np.argsort(codes, kind="stable")
-    first = np.searchsorted(codes[order], np.arange(len(table.rows)))
-    present, values = found.present[order], found.values[order]
+    values, present = found.values, found.present
+    if len(table.pairs) < len(codes):
+        order = np.argsort(codes, kind="stable")
+        values, present = values[order], present[order]
+    first = np.searchsorted(np.sort(codes), np.arange(len(table.pairs)))
     anywhere = np.logical_or.reduceat(present, first, axis=0)
     return SeriesGrid(table, _OPERATORS[form.operator](values, present, first), anywhere)
 
 
-def _sum(values: Floats, present: Bools, first: npt.NDArray[np.int64]) -> Floats:
+def _sum(values: Floats, present: Bools, first: Codes) -> Floats:
     known = np.where(present, values, 0.0)
     total: Floats = np.add.reduceat(known, first, axis=0)
     if not (
@@ -161,24 +190,27 @@ def _sum(values: Floats, present: Bools, first: npt.NDArray[np.int64]) -> Floats
     return total
 
 
-def _count(_: Floats, present: Bools, first: npt.NDArray[np.int64]) -> Floats:
-    return np.add.reduceat(present.astype(np.float64), first, axis=0)
+def _count(_: Floats, present: Bools, first: Codes) -> Floats:
+    found: Floats = np.add.reduceat(present.astype(np.float64), first, axis=0)
+    return found
 
 
-def _one(_: Floats, present: Bools, first: npt.NDArray[np.int64]) -> Floats:
+def _one(_: Floats, present: Bools, first: Codes) -> Floats:
     return np.ones((len(first), present.shape[1]))
 
 
 # A NaN gives way to any number, in Prometheus as in numpy's fmax; what is not there is written as one.
-def _largest(values: Floats, present: Bools, first: npt.NDArray[np.int64]) -> Floats:
-    return np.fmax.reduceat(np.where(present, values, np.nan), first, axis=0)
+def _largest(values: Floats, present: Bools, first: Codes) -> Floats:
+    found: Floats = np.fmax.reduceat(np.where(present, values, np.nan), first, axis=0)
+    return found
 
 
-def _smallest(values: Floats, present: Bools, first: npt.NDArray[np.int64]) -> Floats:
-    return np.fmin.reduceat(np.where(present, values, np.nan), first, axis=0)
+def _smallest(values: Floats, present: Bools, first: Codes) -> Floats:
+    found: Floats = np.fmin.reduceat(np.where(present, values, np.nan), first, axis=0)
+    return found
 
 
-_OPERATORS: dict[str, Callable[[Floats, Bools, npt.NDArray[np.int64]], Floats]] = {
+_OPERATORS: dict[str, Callable[[Floats, Bools, Codes], Floats]] = {
     "sum": _sum,
     "count": _count,
     "group": _one,
@@ -188,12 +220,34 @@ _OPERATORS: dict[str, Callable[[Floats, Bools, npt.NDArray[np.int64]], Floats]] 
 
 
 def _joined(form: SeriesJoin, left: SeriesGrid, right: SeriesGrid) -> SeriesGrid:
-    def keys(grid: SeriesGrid) -> Iterable[tuple[str, ...]]:
-        return (tuple(row.get(name, "") for name in form.labels) for row in grid.table.rows)
-
-    codes: dict[tuple[str, ...], int] = {}
-    of_right = [codes.setdefault(key, len(codes)) for key in keys(right)]
+    keys, of_right = right.table.grouped(form.labels, is_without=False)
+    codes = {pairs: code for code, pairs in enumerate(keys.pairs)}
     there = np.zeros((len(codes) + 1, left.present.shape[1]), dtype=np.bool_)
     np.logical_or.at(there, of_right, right.present)
-    of_left = [codes.get(key, len(codes)) for key in keys(left)]
-    return SeriesGrid(left.table, left.values, left.present & there[of_left])
+    own_keys, own = left.table.grouped(form.labels, is_without=False)
+    at = np.array([codes.get(pairs, len(codes)) for pairs in own_keys.pairs], dtype=np.int64)
+    return SeriesGrid(left.table, left.values, left.present & there[at[own]])
+
+
+def _differing(left: SeriesGrid, right: SeriesGrid) -> SeriesGrid:
+    left, right = left.unnamed(), right.unnamed()
+    rows = {pairs: row for row, pairs in enumerate(right.table.pairs)}
+    of = np.array([rows.get(pairs, -1) for pairs in left.table.pairs], dtype=np.int64)
+    both = left.present & right.present[of] & (of >= 0)[:, None] if len(rows) else np.zeros_like(left.present)
+    differs = both & (left.values != right.values[of]) if len(rows) else both
+    return SeriesGrid(left.table, left.values, differs)
+
+
+def _united(parts: Sequence[SeriesGrid]) -> SeriesGrid:
+    found = parts[0].unnamed()
+    for each in (part.unnamed() for part in parts[1:]):
+        rows = {pairs: row for row, pairs in enumerate(found.table.pairs)}
+        of = [rows.setdefault(pairs, len(rows)) for pairs in each.table.pairs]
+        more = len(rows) - len(found.present)
+        values = np.vstack((found.values, np.full((more, found.values.shape[1]), np.nan)))
+        present = np.vstack((found.present, np.zeros((more, found.present.shape[1]), dtype=np.bool_)))
+        new = each.present & ~present[of]
+        values[of] = np.where(new, each.values, values[of])
+        present[of] |= new
+        found = SeriesGrid(LabelTable([*rows]), values, present)
+    return found

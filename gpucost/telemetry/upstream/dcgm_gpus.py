@@ -10,13 +10,17 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
+
+import numpy as np
 
 from gpucost.contract import kube_state as ksm
 from gpucost.contract.dcgm import BLANK_TEXTS, MODEL_LABELS, PROFILE_LABELS, UUID_LABELS, DcgmField
 from gpucost.domain.errors import DataProblem, DataProblemCode
 from gpucost.domain.time import HOUR_MS, Window
-from gpucost.telemetry.prometheus.cluster_reader import own_label, points, with_renamed
+from gpucost.telemetry.evidence.evidence_rule import BoolArray
+from gpucost.telemetry.prometheus.cluster_reader import own_label, with_renamed
 from gpucost.telemetry.prometheus.promql import (
     PromQL,
     above,
@@ -25,6 +29,7 @@ from gpucost.telemetry.prometheus.promql import (
     over_time,
 )
 from gpucost.telemetry.prometheus.query_response import ResultSeries
+from gpucost.telemetry.prometheus.sample_expressions import LabelPairs
 from gpucost.telemetry.upstream.device_subjects import (
     ClusterHoldings,
     SeriesLabels,
@@ -143,16 +148,46 @@ def _looks(window: Window) -> tuple[int, int, int]:
 
 def _rows(reader: KubeStateReader, window: Window, *, between: bool = False) -> list[_Row]:
     """Labels of GPUs, and the instants at which they were seen, or seen since the instant before."""
-    fields = field_names(reader, window)
-    names = [name for field in _SHOWN for name in fields.get(field, ())]
+    names = _showing(reader, window)
     if not names:
         return []
     first, last, every = _looks(window)
-    shown = reader.select(names)
+    # Names one by one where samples are read: their use is read by name too.
+    asked = [reader.select(name) for name in names] if reader.is_sampled else [reader.select(names)]
     if between:
-        shown = over_time("last_over_time", shown, every)
-    found = reader.matrix(by("count", _PLACE, shown), first, last, every)
-    return [(each["metric"], points(each)[0]) for each in found]
+        asked = [over_time("last_over_time", reader.select(names), every)]
+    batch = reader.batch()
+    grids = [batch.add(partial(reader.grid, by("count", _PLACE, each), first, last, every)) for each in asked]
+    batch.ask()
+    seen: dict[LabelPairs, BoolArray] = {}
+    for grid in (each.result() for each in grids):
+        for row in grid.any_rows.tolist():
+            pairs = grid.table.pairs[row]
+            seen[pairs] = grid.present[row] | seen[pairs] if pairs in seen else grid.present[row]
+    times = np.arange(first, last + 1, every)
+    return [(dict(pairs), times[seen[pairs]].tolist()) for pairs in sorted(seen)]
+
+
+def _showing(reader: KubeStateReader, window: Window) -> list[str]:
+    """Names that every GPU has series of: as many fields, out of the server's index, as it takes for all."""
+    fields = field_names(reader, window)
+    by_field = [fields[field] for field in _SHOWN if fields.get(field)]
+
+    def uuids(names: Sequence[str]) -> set[str]:
+        span = window.start_ms, window.end_ms
+        return {
+            each for label in UUID_LABELS for each in reader.label_values(label, reader.select(names), *span)
+        }
+
+    names: list[str] = []
+    missing = uuids([name for each in by_field for name in each]) if len(by_field) > 1 else set[str]()
+    for each in by_field:
+        names += each
+        if len(by_field) > 1:
+            missing -= uuids(each)
+            if not missing:
+                break
+    return names
 
 
 def _brief_nodes(reader: KubeStateReader, window: Window) -> set[str]:
@@ -161,9 +196,10 @@ def _brief_nodes(reader: KubeStateReader, window: Window) -> set[str]:
     units = reader.select(ksm.NODE_CAPACITY, reader.is_gpu)
     ever = by("max", _NODE, over_time("max_over_time", units, window.length_ms))
     result = reader.vector(above(ever, 0), window.end_ms)
-    looks = reader.matrix(by("max", _NODE, units), *_looks(window))
-    lasting = {own_label(each, "node") for each in looks if len(points(each)[0]) > 1}
-    return {own_label(each, "node") for each in result} - lasting
+    looks = reader.grid(by("max", _NODE, units), *_looks(window))
+    lasting = np.flatnonzero(looks.present.sum(axis=1) > 1).tolist()
+    names = {own_label({"metric": looks.table.rows[row]}, "node") for row in lasting}
+    return {own_label(each, "node") for each in result} - names
 
 
 class _Places:
