@@ -46,15 +46,21 @@ def create_blocks(text: Iterable[str], data: Path) -> None:
 
 @contextmanager
 def running_prometheus(
-    data: Path, *flags: str, scrape_configs: Sequence[Mapping[str, object]] = ()
+    data: Path,
+    *flags: str,
+    scrape_configs: Sequence[Mapping[str, object]] = (),
+    external_labels: Mapping[str, str] | None = None,
 ) -> Iterator[str]:
     """Start Prometheus on the blocks in ``data``; yield its URL once it is ready; stop it at the end.
 
-    ``scrape_configs`` is that part of its configuration; by default it scrapes nothing.
+    ``scrape_configs`` and ``external_labels`` are those parts of its configuration; by default it scrapes
+    nothing, and has none.
     """
     log = data.parent / f"{data.name}.log"
     address = f"127.0.0.1:{free_port()}"
-    arguments = prometheus_command(data, address, *flags, scrape_configs=scrape_configs)
+    arguments = prometheus_command(
+        data, address, *flags, scrape_configs=scrape_configs, external_labels=external_labels
+    )
     with (
         log.open("w") as output,
         subprocess.Popen(arguments, stdout=output, stderr=output, env=_ENVIRONMENT) as process,
@@ -71,12 +77,20 @@ def running_prometheus(
 
 
 def prometheus_command(
-    data: Path, address: str, *flags: str, scrape_configs: Sequence[Mapping[str, object]] = ()
+    data: Path,
+    address: str,
+    *flags: str,
+    scrape_configs: Sequence[Mapping[str, object]] = (),
+    external_labels: Mapping[str, str] | None = None,
 ) -> list[str]:
     """The command that serves the blocks in ``data`` at ``address``; its configuration is written beside."""
     data.mkdir(parents=True, exist_ok=True)
     config = data.parent / f"{data.name}.yml"
-    config.write_text(json.dumps({"scrape_configs": list(scrape_configs)}))  # JSON is YAML too
+    said = {
+        "global": {"external_labels": dict(external_labels or {})},
+        "scrape_configs": list(scrape_configs),
+    }
+    config.write_text(json.dumps(said))  # JSON is YAML too
     return [
         PROMETHEUS or "prometheus",
         f"--config.file={config}",

@@ -284,6 +284,12 @@ class PrometheusSettings(SettingsGroup):
     long after its end.
     """
 
+    samples: Literal["auto", "always", "never"] = "auto"
+    """Whether samples themselves are read (Prometheus' remote read) instead of asking queries of them: the
+    same numbers for a fraction of the server's time. ``auto``: of clusters of 16 GPU nodes or more, where the
+    server sends them and the extra ``fast`` is installed.
+    """
+
     activity_step: Annotated[
         Duration, between(timedelta(minutes=1), timedelta(hours=1), "a duration from 1m to 1h")
     ] = timedelta(minutes=5)

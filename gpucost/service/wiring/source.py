@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from gpucost.cluster.views.ownership import OwnerKeys
+from gpucost.domain.errors import InputError
 from gpucost.settings.types import milliseconds
 from gpucost.telemetry.prometheus.api_client import ClientSettings, PrometheusClient
+from gpucost.telemetry.prometheus.remote_read import LEAST_NODES, RemoteReader, is_installed
 from gpucost.telemetry.prometheus.source_settings import SERVING_COUNTERS, ProgressMetric, ServingCounter
 from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings as SourceOptions
 from gpucost.telemetry.prometheus_source import PrometheusSource
@@ -44,7 +46,7 @@ def build_client(
     query is tried, where a person waits for the answer."""
     token = settings.token()
     limits = ClientSettings(read_timeout_s=settings.timeout.total_seconds())
-    return PrometheusClient(
+    client = PrometheusClient(
         _with_login(settings),
         settings=limits if attempts is None else replace(limits, attempts=attempts),
         headers={} if token is None else {"Authorization": f"Bearer {token}"},
@@ -52,6 +54,13 @@ def build_client(
         sleep=time.sleep if stopped is None else stopped.wait,
         stopped=(lambda: False) if stopped is None else stopped.is_set,
     )
+    if settings.samples != "never" and is_installed():
+        least = LEAST_NODES if settings.samples == "auto" else 0
+        client.samples = RemoteReader(client, least_nodes=least)
+    elif settings.samples == "always":
+        allowed = "auto or never, where the extra is not installed: pip install 'gpucost[fast]'"
+        raise InputError("prometheus.samples", settings.samples, allowed)
+    return client
 
 
 def _with_login(settings: PrometheusSettings) -> str:

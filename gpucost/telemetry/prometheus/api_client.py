@@ -201,6 +201,11 @@ class PrometheusClient(PrometheusConnect):  # type: ignore[misc]
         # In place of the library's own adapter, which retries by itself.
         session.mount(bare, TimedAdapter(max_retries=Retry(total=0, redirect=False)))
 
+    @property
+    def has_samples(self) -> bool:
+        """Whether samples themselves are read, and the server sends them as far as is known."""
+        return self.samples is not None and self.samples.is_there
+
     def batch(self) -> QuestionBatch:
         """For questions to this client that are asked together."""
         return QuestionBatch(self.settings.most_at_once)

@@ -200,11 +200,11 @@ def _add_chunk(
     bits, leading, width, step = uint64(0), int64(0), int64(0), int64(0)
     for sample in range(many):
         if sample == 0:
-            told, at = _varint(data, int64(start + 2), end)
+            told, at = _varint(data, bit >> 3, end)
             if at < 0 or at + 8 > end:
                 return int64(sample), latest, int64(ENDS_EARLY)
             at_ms = int64(told >> _ONE) ^ -int64(told & _ONE)
-            bits, bit = _bits(data, at << 3, 64), (at + 8) << 3
+            bits, bit = _bits(data, at << 3, int64(64)), (at + 8) << 3
         else:
             if sample == 1:
                 told, at = _varint(data, bit >> 3, end)

@@ -66,6 +66,7 @@ class ClusterReader:
         self._window = window
         self._known: dict[object, object] = {}  # shared with narrowed readers
         self._believes_all = False
+        self.by_samples = False
         self._matchers = self._cluster_matchers()
         self._narrowed: Mapping[str, PromQL] = {}
 
@@ -220,12 +221,14 @@ class ClusterReader:
     @property
     def is_sampled(self) -> bool:
         """Whether long looks read samples, each once, and not the server's answers to queries."""
-        return self._client.samples is not None and self._client.samples.is_there
+        return self.by_samples and self._client.has_samples
 
     def _sampled(self, expression: PromQL, first_ms: int, step_ms: int, number: int) -> SeriesGrid | None:
         """None where a query tells it, or tells it for less: a short look is a chunk of every series."""
         samples, form = self._client.samples, expression.form
-        if samples is None or longest_range_ms(form) + step_ms * (number - 1) < _LEAST_SAMPLED_MS:
+        if samples is None or not self.by_samples:
+            return None
+        if longest_range_ms(form) + step_ms * (number - 1) < _LEAST_SAMPLED_MS:
             return None
         return samples.grid(form, first_ms, step_ms, number)
 

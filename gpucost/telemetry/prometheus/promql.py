@@ -186,6 +186,11 @@ def select(names: str | Sequence[str], matchers: Sequence[PromQL] = ()) -> PromQ
     return _selector("", (one_of("__name__", [metric_name(name) for name in names]), *matchers))
 
 
+def selecting(form: SeriesSelector) -> PromQL:
+    """The selector that means ``form``."""
+    return _selector("", [_matcher(each.label, each.operator, each.value) for each in form.matchers])
+
+
 def over_time(function: str, selector: PromQL, range_ms: int, offset_ms: int = 0) -> PromQL:
     """``function(selector[range] offset …)``, such as ``last_over_time`` or ``increase``."""
     offset, form = (f" offset {offset_ms}ms" if offset_ms else ""), selector.form

@@ -28,11 +28,19 @@ import numpy as np
 from gpucost.domain.errors import QueryRejected, SourceUnreachable
 from gpucost.domain.time import MINUTE_MS
 from gpucost.telemetry.prometheus.api_client import PrometheusClient
-from gpucost.telemetry.prometheus.promql import LabelMatcher, QueryForm, SeriesSelector, equals, select
+from gpucost.telemetry.prometheus.promql import (
+    LabelMatcher,
+    QueryForm,
+    SeriesSelector,
+    equals,
+    select,
+    selecting,
+)
 from gpucost.telemetry.prometheus.query_response import COLLECTOR
 from gpucost.telemetry.prometheus.sample_chunks import PADDING, RangeStatistics, SampleRanges
 from gpucost.telemetry.prometheus.sample_expressions import (
-    LabelPairs,
+    LabelKey,
+    LabelNames,
     LabelTable,
     NotEvaluated,
     SeriesGrid,
@@ -55,6 +63,7 @@ _READ_BYTES = 1 << 20
 _DECODED_BYTES = 4 << 20
 _MOST_FRAME = 64 << 20
 _KEPT_BYTES = 128 << 20
+LEAST_NODES = 16
 _LOOK_BACK_MS = 5 * MINUTE_MS
 """For how long a sample is the latest one: Prometheus' own default (--query.lookback-delta)."""
 
@@ -71,10 +80,14 @@ class NoRemoteRead(Exception):
 
 
 class RemoteReader:
-    """Samples of one server. What was read last is kept, up to ``kept_bytes``; may be shared by threads."""
+    """Samples of one server; may be shared by threads. What was read last is kept, up to ``kept_bytes``. To
+    load what decodes takes most of a second, so clusters of less than ``least_nodes`` are better queried."""
 
-    def __init__(self, client: PrometheusClient, kept_bytes: int = _KEPT_BYTES) -> None:
+    def __init__(
+        self, client: PrometheusClient, *, least_nodes: int = LEAST_NODES, kept_bytes: int = _KEPT_BYTES
+    ) -> None:
         self._client = client
+        self.least_nodes = least_nodes
         self._kept_bytes = kept_bytes
         self._lock = threading.Lock()
         self._kept: OrderedDict[object, Future[_Samples]] = OrderedDict()
@@ -116,7 +129,7 @@ class RemoteReader:
         if known is not None:
             return known.result()
         try:
-            found = self._as_stored(*self._client.tried_again(lambda: self._read(selector, ranges)))
+            found = self._as_stored(selector, *self._client.tried_again(lambda: self._read(selector, ranges)))
         except BaseException as error:
             with self._lock:
                 del self._kept[key]
@@ -137,23 +150,30 @@ class RemoteReader:
             del self._kept[key]
             over -= size
 
-    def _as_stored(self, table: LabelTable, statistics: RangeStatistics) -> _Samples:
-        """The labels without those that the server adds here only."""
-        if self._external is None and table.pairs:
-            self._external = self._added(dict(table.pairs[0]), statistics.ranges)
+    def _as_stored(
+        self, selector: SeriesSelector, table: LabelTable, statistics: RangeStatistics
+    ) -> _Samples:
+        """The labels without those that the server adds here only. Raises NotEvaluated where queries know
+        series and the server sent none: it takes a matcher of an external label for its own."""
+        span = _ends(statistics.ranges)
+        if not table.keys and self._client.series(selecting(selector), *span).result:
+            raise NotEvaluated
+        if self._external is None and table.keys:
+            self._external = self._added(table.rows[0], span)
         external = (self._external or {}).items()
         if not external:
             return table, statistics
-        return LabelTable(
-            [(*(each for each in row if each not in external),) for row in table.pairs]
-        ), statistics
+        stored = (
+            {name: value for name, value in row.items() if (name, value) not in external}
+            for row in table.rows
+        )
+        return LabelTable.of(stored), statistics
 
-    def _added(self, labels: Mapping[str, str], ranges: SampleRanges) -> Mapping[str, str]:
+    def _added(self, labels: Mapping[str, str], span: tuple[int, int]) -> Mapping[str, str]:
         """What of these labels of a series queries do not show. Raises NotEvaluated where no query finds the
         series."""
         exact = [equals(name, labels[name]) for name in ("instance", "job") if name in labels]
-        start_ms, end_ms = _ends(ranges)
-        known = self._client.series(select(labels["__name__"], exact), start_ms, end_ms).result
+        known = self._client.series(select(labels["__name__"], exact), *span).result
         within = [each for each in known if each.items() <= labels.items()]
         if not within:
             raise NotEvaluated
@@ -234,6 +254,14 @@ def _request(selector: SeriesSelector, ranges: SampleRanges) -> bytes:
 class _ReadLabels(dict[bytes, tuple[str, str]]):
     """Messages ``Label``, each read once."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._names: dict[LabelNames, LabelNames] = {}
+
+    def same(self, names: LabelNames) -> LabelNames:
+        """One object for equal names."""
+        return self._names.setdefault(names, names)
+
     def __missing__(self, message: bytes) -> tuple[str, str]:
         from gpucost.telemetry.prometheus import remote_read_pb2 as wire
 
@@ -247,13 +275,14 @@ def _decoded(raw: ByteStream, ranges: SampleRanges) -> _Samples:
 
     statistics = RangeStatistics(ranges)
     read_labels = _ReadLabels()
-    rows: dict[LabelPairs, int] = {}
+    rows: dict[LabelKey, int] = {}
     chunks: list[bytes] = []
     of: list[int] = []
     size = 0
     for frame in _frames(raw):
         for series in wire.ChunkedReadResponse.FromString(frame).chunked_series:
-            row = rows.setdefault((*map(read_labels.__getitem__, series.labels),), len(rows))
+            names, values = zip(*map(read_labels.__getitem__, series.labels), strict=True)
+            row = rows.setdefault((read_labels.same(names), values), len(rows))
             chunks += series.chunks
             of += [row] * len(series.chunks)
         size += len(frame)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import itemgetter
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -31,7 +32,8 @@ from gpucost.telemetry.prometheus.sample_chunks import FUNCTIONS, Floats
 
 Bools: TypeAlias = npt.NDArray[np.bool_]
 Codes: TypeAlias = npt.NDArray[np.int64]
-LabelPairs: TypeAlias = tuple[tuple[str, str], ...]
+LabelNames: TypeAlias = tuple[str, ...]
+LabelKey: TypeAlias = tuple[LabelNames, tuple[str, ...]]
 """Names and values of a series' labels, in the order of the names; none is empty."""
 
 _NAME = "__name__"
@@ -43,48 +45,59 @@ class NotEvaluated(Exception):
     """Only a server can tell the value of this expression."""
 
 
-class _KeptPairs(dict[tuple[str, str], bool]):
-    """Which labels are kept, by pair: decided once for each pair that occurs, not for each series."""
-
-    def __init__(self, is_kept: Callable[[str], bool]) -> None:
-        super().__init__()
-        self._is_kept = is_kept
-
-    def __missing__(self, pair: tuple[str, str]) -> bool:
-        found = self[pair] = self._is_kept(pair[0])
-        return found
-
-
 class LabelTable:
     """The labels of series, by row; what groups them is worked out once."""
 
-    def __init__(self, pairs: Sequence[LabelPairs]) -> None:
-        self.pairs = pairs
+    def __init__(self, keys: Sequence[LabelKey]) -> None:
+        self.keys = keys
         self._groups: dict[Hashable, tuple[LabelTable, Codes]] = {}
 
     @classmethod
     def of(cls, rows: Iterable[Mapping[str, str]]) -> LabelTable:
-        return cls([(*sorted(each for each in row.items() if each[1]),) for row in rows])
+        """Of labels as they come in answers."""
+        names: dict[LabelNames, LabelNames] = {}
+        found: list[LabelKey] = []
+        for row in rows:
+            own = (*sorted(name for name, value in row.items() if value),)
+            found.append((names.setdefault(own, own), (*map(row.__getitem__, own),)))
+        return cls(found)
 
     @cached_property
     def rows(self) -> list[dict[str, str]]:
-        return [*map(dict, self.pairs)]
+        return [dict(zip(*key, strict=True)) for key in self.keys]
 
     def grouped(self, labels: Sequence[str], *, is_without: bool) -> tuple[LabelTable, Codes]:
         """What is left of the labels, each set once, and for each row which of them is its own."""
         asked = frozenset(labels), is_without
         if asked not in self._groups:
-            names = asked[0] | {_NAME} if is_without else asked[0]
-            kept = _KeptPairs(lambda name: (name in names) is not is_without)
-            found: dict[LabelPairs, int] = {}
-            keys = ((*filter(kept.__getitem__, pairs),) for pairs in self.pairs)
-            codes = [found.setdefault(key, len(found)) for key in keys]
-            self._groups[asked] = LabelTable([*found]), np.array(codes, dtype=np.int64)
+            chosen = asked[0] | {_NAME} if is_without else asked[0]
+            # Most series have labels of the same names, of which the same are kept.
+            kept: dict[LabelNames, tuple[LabelNames, Callable[[LabelNames], LabelNames]]] = {}
+            found: dict[LabelKey, int] = {}
+            codes = np.empty(len(self.keys), dtype=np.int64)
+            for row, (names, values) in enumerate(self.keys):
+                if names not in kept:
+                    kept[names] = _kept(names, lambda name: (name in chosen) is not is_without)
+                left, taken = kept[names]
+                codes[row] = found.setdefault((left, taken(values)), len(found))
+            self._groups[asked] = LabelTable([*found]), codes
         return self._groups[asked]
 
     def taken(self, label: str, source: str) -> LabelTable:
+        """With ``label`` set to the value of ``source``, where that is there."""
         rows = ({**row, label: row[source]} if source in row else row for row in self.rows)
         return LabelTable.of(rows)
+
+
+def _kept(
+    names: LabelNames, is_kept: Callable[[str], bool]
+) -> tuple[LabelNames, Callable[[LabelNames], LabelNames]]:
+    """The names that are kept, and what takes their values out of those of all."""
+    at = [place for place, name in enumerate(names) if is_kept(name)]
+    left = (*(names[place] for place in at),)
+    if len(at) > 1:
+        return left, itemgetter(*at)
+    return left, lambda values: (*(values[place] for place in at),)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,7 +117,7 @@ class SeriesGrid:
         """Without the name of the metric. Raises NotEvaluated where series of several names have equal
         labels."""
         table, codes = self.table.grouped((), is_without=True)
-        if len(table.pairs) < len(codes):
+        if len(table.keys) < len(codes):
             raise NotEvaluated
         return SeriesGrid(table, self.values, self.present)
 
@@ -172,10 +185,10 @@ def _aggregated(form: SeriesAggregation, found: SeriesGrid) -> SeriesGrid:
     if not len(codes):
         return SeriesGrid(table, found.values, found.present)
     values, present = found.values, found.present
-    if len(table.pairs) < len(codes):
+    if len(table.keys) < len(codes):
         order = np.argsort(codes, kind="stable")
         values, present = values[order], present[order]
-    first = np.searchsorted(np.sort(codes), np.arange(len(table.pairs)))
+    first = np.searchsorted(np.sort(codes), np.arange(len(table.keys)))
     anywhere = np.logical_or.reduceat(present, first, axis=0)
     return SeriesGrid(table, _OPERATORS[form.operator](values, present, first), anywhere)
 
@@ -221,18 +234,18 @@ _OPERATORS: dict[str, Callable[[Floats, Bools, Codes], Floats]] = {
 
 def _joined(form: SeriesJoin, left: SeriesGrid, right: SeriesGrid) -> SeriesGrid:
     keys, of_right = right.table.grouped(form.labels, is_without=False)
-    codes = {pairs: code for code, pairs in enumerate(keys.pairs)}
+    codes = {key: code for code, key in enumerate(keys.keys)}
     there = np.zeros((len(codes) + 1, left.present.shape[1]), dtype=np.bool_)
     np.logical_or.at(there, of_right, right.present)
     own_keys, own = left.table.grouped(form.labels, is_without=False)
-    at = np.array([codes.get(pairs, len(codes)) for pairs in own_keys.pairs], dtype=np.int64)
+    at = np.array([codes.get(key, len(codes)) for key in own_keys.keys], dtype=np.int64)
     return SeriesGrid(left.table, left.values, left.present & there[at[own]])
 
 
 def _differing(left: SeriesGrid, right: SeriesGrid) -> SeriesGrid:
     left, right = left.unnamed(), right.unnamed()
-    rows = {pairs: row for row, pairs in enumerate(right.table.pairs)}
-    of = np.array([rows.get(pairs, -1) for pairs in left.table.pairs], dtype=np.int64)
+    rows = {key: row for row, key in enumerate(right.table.keys)}
+    of = np.array([rows.get(key, -1) for key in left.table.keys], dtype=np.int64)
     both = left.present & right.present[of] & (of >= 0)[:, None] if len(rows) else np.zeros_like(left.present)
     differs = both & (left.values != right.values[of]) if len(rows) else both
     return SeriesGrid(left.table, left.values, differs)
@@ -241,8 +254,8 @@ def _differing(left: SeriesGrid, right: SeriesGrid) -> SeriesGrid:
 def _united(parts: Sequence[SeriesGrid]) -> SeriesGrid:
     found = parts[0].unnamed()
     for each in (part.unnamed() for part in parts[1:]):
-        rows = {pairs: row for row, pairs in enumerate(found.table.pairs)}
-        of = [rows.setdefault(pairs, len(rows)) for pairs in each.table.pairs]
+        rows = {key: row for row, key in enumerate(found.table.keys)}
+        of = [rows.setdefault(key, len(rows)) for key in each.table.keys]
         more = len(rows) - len(found.present)
         values = np.vstack((found.values, np.full((more, found.values.shape[1]), np.nan)))
         present = np.vstack((found.present, np.zeros((more, found.present.shape[1]), dtype=np.bool_)))

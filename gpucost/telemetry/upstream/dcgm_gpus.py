@@ -29,7 +29,7 @@ from gpucost.telemetry.prometheus.promql import (
     over_time,
 )
 from gpucost.telemetry.prometheus.query_response import ResultSeries
-from gpucost.telemetry.prometheus.sample_expressions import LabelPairs
+from gpucost.telemetry.prometheus.sample_expressions import LabelKey
 from gpucost.telemetry.upstream.device_subjects import (
     ClusterHoldings,
     SeriesLabels,
@@ -159,13 +159,14 @@ def _rows(reader: KubeStateReader, window: Window, *, between: bool = False) -> 
     batch = reader.batch()
     grids = [batch.add(partial(reader.grid, by("count", _PLACE, each), first, last, every)) for each in asked]
     batch.ask()
-    seen: dict[LabelPairs, BoolArray] = {}
+    seen: dict[LabelKey, BoolArray] = {}
     for grid in (each.result() for each in grids):
         for row in grid.any_rows.tolist():
-            pairs = grid.table.pairs[row]
-            seen[pairs] = grid.present[row] | seen[pairs] if pairs in seen else grid.present[row]
+            key = grid.table.keys[row]
+            seen[key] = grid.present[row] | seen[key] if key in seen else grid.present[row]
     times = np.arange(first, last + 1, every)
-    return [(dict(pairs), times[seen[pairs]].tolist()) for pairs in sorted(seen)]
+    by_labels = sorted(([*zip(*key, strict=True)], key) for key in seen)
+    return [(dict(labels), times[seen[key]].tolist()) for labels, key in by_labels]
 
 
 def _showing(reader: KubeStateReader, window: Window) -> list[str]:

@@ -257,7 +257,7 @@ class DcgmReader:
         found = [(key, *one) for key, parts in read.items() for one in parts]
         for table in {id(grid.table): grid.table for _, _, grid in found}.values():
             # Functions of the same samples share their labels.
-            keys[id(table)] = [*map(frozenset, table.pairs)]
+            keys[id(table)] = [frozenset(zip(*key, strict=True)) for key in table.keys]
         seen = {keys[id(grid.table)][row] for _, _, grid in found for row in grid.any_rows.tolist()}
         # In the order of a server's answer, so that sums are of the same order whatever was asked.
         places = {place: at for at, place in enumerate(sorted(seen, key=sorted))}

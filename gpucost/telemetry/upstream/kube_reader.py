@@ -71,7 +71,7 @@ class UpstreamSettings:
 
 
 TARGET_LABELS = ("job", "instance")
-_OF_NODE = with_renamed(("node",))
+NODE_LABELS = with_renamed(("node",))
 _NOWHERE = " "
 """A value that no label has, so that a matcher of it matches nothing."""
 
@@ -136,7 +136,7 @@ class KubeStateReader(ClusterReader):
         """Whether some node was in every scrape of these targets, or of all: after a restart
         kube-state-metrics begins empty."""
         nodes = self.select(ksm.NODE_CREATED, *self.of_targets(targets))
-        counted = by("sum", _OF_NODE, over_time("count_over_time", nodes, evidence.range_ms))
+        counted = by("sum", NODE_LABELS, over_time("count_over_time", nodes, evidence.range_ms))
         (most, *_) = *numbers(self.vector(by("max", (), counted), evidence.end_ms)), 0.0
         return whole_count(most) >= len(evidence.scrapes)
 
@@ -172,7 +172,7 @@ def _scrapes_of_target(found: list[ResultSeries]) -> list[ResultSeries]:
     """One series for each target, with a 1 at each of its scrapes, whichever node it showed."""
     times: dict[tuple[tuple[str, str], ...], set[float]] = {}
     for one in found:
-        labels = tuple(sorted(item for item in one["metric"].items() if item[0] not in _OF_NODE))
+        labels = tuple(sorted(item for item in one["metric"].items() if item[0] not in NODE_LABELS))
         times.setdefault(labels, set()).update(at for at, _ in one["values"])
     return [
         {"metric": dict(labels), "values": [(at, "1") for at in sorted(each)]}

@@ -76,6 +76,7 @@ from gpucost.telemetry.upstream.kube_pods import (
     read_pods,
 )
 from gpucost.telemetry.upstream.kube_reader import (
+    NODE_LABELS,
     KubeStateReader,
     ScrapeGroups,
     UpstreamSettings,
@@ -248,6 +249,7 @@ _HOLDER, _RESOURCE, _REPLICAS = (
 
 
 NAME = "kube-state-metrics and dcgm-exporter in"
+BY_SAMPLES = "samples of"
 _READ = tuple(spec.name for spec in FRAMES if spec not in HISTORY_FRAMES)
 
 
@@ -267,10 +269,13 @@ class UpstreamSource:
         self._settings = settings
         self._existing = existing
         self._now = now
+        self._sampled: dict[str, bool] = {}
 
     @property
     def name(self) -> str:
-        return f"{NAME} prometheus {self._client.url}"
+        """With how it was read, once it was."""
+        way = f"{BY_SAMPLES} " if any(self._sampled.values()) and self._client.has_samples else ""
+        return f"{NAME} {way}prometheus {self._client.url}"
 
     @property
     def stats(self) -> QueryStats:
@@ -304,12 +309,12 @@ class UpstreamSource:
     def read(self, cluster: str, window: Window) -> ClusterFrames:
         """The frames of one cluster and window, intervals clipped to the window. Raises as
         PrometheusSource.read does."""
-        return self._read_all(self._reader(cluster, window), window)
+        return self._read_all(self._sampling(cluster, window), window)
 
     def history(self, cluster: str, window: Window, only: Collection[str] | None = None) -> ClusterFrames:
         """As ``read``, with the frames that only detectors read, as far as these series have them. With
         ``only``, names of frames, the others stay empty. Raises what ``read`` raises."""
-        reader = self._reader(cluster, window)
+        reader = self._sampling(cluster, window)
         # What GPUs did is exported by pod, so every frame needs who held what.
         found = with_history(reader, window, self._read_all(reader, window), only)
         if only is None:
@@ -321,10 +326,21 @@ class UpstreamSource:
         problems: dict[tuple[DataProblem, int | None], DataProblem] = {}
         for part in window.split(self._settings.max_span_ms):
             # Which jobs are believed is decided near the window: a job may be renamed within a month.
-            near = reader if part == window else self._reader(reader.cluster, part)
+            near = reader if part == window else self._sampling(reader.cluster, part)
             for name, found in _read_part(near, part, problems):
                 rows[name] += found
         return frames_of(rows, problems.values())
+
+    def _sampling(self, cluster: str, window: Window) -> KubeStateReader:
+        """A reader of samples themselves where the server sends them and the cluster is large enough."""
+        reader = self._reader(cluster, window)
+        samples = self._client.samples
+        if samples is not None and cluster not in self._sampled:
+            nodes = reader.select(ksm.NODE_CAPACITY, reader.is_gpu)
+            many = max(len(reader.label_values(label, nodes)) for label in NODE_LABELS)
+            self._sampled[cluster] = many >= samples.least_nodes
+        reader.by_samples = samples is not None and self._sampled[cluster]
+        return reader
 
     def _reader(self, cluster: str, window: Window) -> KubeStateReader:
         return KubeStateReader(self._client, self._settings, cluster, window, self._existing)

@@ -1,0 +1,251 @@
+"""A month by samples is the month by queries, to the last bit, from whatever server; and who sends none."""
+
+from __future__ import annotations
+
+import http.server
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import ClassVar
+
+import pandas as pd
+import pytest
+
+from gpucost.attribution.frames import ClusterFrames
+from gpucost.contract.frames import FRAMES
+from gpucost.domain.errors import InputError, SourceUnreachable
+from gpucost.domain.time import DAY_MS, HOUR_MS, Window
+from gpucost.service.settings.model import PrometheusSettings
+from gpucost.service.wiring import source as wiring
+from gpucost.telemetry.prometheus.api_client import ClientSettings, PrometheusClient
+from gpucost.telemetry.prometheus.promql import by, equals, over_time, select
+from gpucost.telemetry.prometheus.remote_read import RemoteReader
+from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
+from gpucost.telemetry.upstream.kube_reader import UpstreamSettings
+from gpucost.telemetry.upstream.upstream_source import UpstreamSource
+from tests.support.existing.variants import REPLICA_LABEL, Variant, month, variants, write_second
+from tests.support.prometheus import needs_prometheus, running_prometheus
+from tests.support.recorded import SERVERS, recorded_prometheus
+
+pytestmark = [needs_prometheus, pytest.mark.prometheus]
+
+SCRAPE_MS = 60_000
+EXTERNAL = {"prometheus": "monitoring/k8s", "prometheus_replica": "prometheus-k8s-0", "region": "eu"}
+
+
+def same(found: ClusterFrames, expected: ClusterFrames) -> None:
+    for spec in FRAMES:
+        pd.testing.assert_frame_equal(
+            getattr(found, spec.name), getattr(expected, spec.name), check_exact=True, obj=spec.name
+        )
+    assert found.problems == expected.problems
+
+
+def source(
+    url: str, *, by_samples: bool, settings: PrometheusSourceSettings | None = None, least_nodes: int = 0
+) -> tuple[UpstreamSource, PrometheusClient]:
+    client = PrometheusClient(url)
+    if by_samples:
+        client.samples = RemoteReader(client, least_nodes=least_nodes)
+    return (
+        UpstreamSource(
+            client,
+            settings or PrometheusSourceSettings(),
+            UpstreamSettings(),
+            now=lambda: 1_800_000_000_000,
+        ),
+        client,
+    )
+
+
+def both(
+    url: str, cluster: str, window: Window, settings: PrometheusSourceSettings | None = None
+) -> tuple[PrometheusClient, PrometheusClient]:
+    """Read in both ways and compared; the clients that asked queries and read samples."""
+    by_queries, one = source(url, by_samples=False, settings=settings)
+    by_samples, other = source(url, by_samples=True, settings=settings)
+    expected = by_queries.read(cluster, window)
+    assert len(expected.allocations)
+    same(by_samples.read(cluster, window), expected)
+    assert other.samples is not None
+    assert other.samples.is_there
+    assert other.samples.samples > 0
+    assert " samples of prometheus " in by_samples.name
+    assert " samples of " not in by_queries.name
+    return one, other
+
+
+@pytest.fixture(scope="module")
+def restarted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Variant, Path]:
+    (found,) = (each for each in variants(SCRAPE_MS) if each.name == "restarted")
+    folder = tmp_path_factory.mktemp("restarted") / "blocks"
+    write_second([found], folder)
+    return found, folder
+
+
+def test_a_cluster_is_the_same_by_samples(restarted: tuple[Variant, Path]) -> None:
+    variant, folder = restarted
+    with running_prometheus(folder) as url:
+        queries, samples = both(url, variant.name, variant.inner)
+        assert samples.stats.queries < 1.3 * queries.stats.queries
+        part = Window(variant.inner.start_ms + 7 * 60_000 + 1, variant.inner.end_ms - 11_111)
+        both(url, variant.name, part)
+
+
+def test_labels_that_the_server_adds_are_taken_off(restarted: tuple[Variant, Path]) -> None:
+    variant, folder = restarted
+    with running_prometheus(folder, external_labels=EXTERNAL) as url:
+        both(url, variant.name, variant.inner)
+    # The server leaves out a matcher that is one of its own labels: such are asked as queries.
+    with running_prometheus(folder, external_labels={"cluster": variant.name}) as url:
+        plain, _ = source(url, by_samples=False)
+        sampled, client = source(url, by_samples=True)
+        same(sampled.read(variant.name, variant.inner), plain.read(variant.name, variant.inner))
+        assert client.samples is not None
+        assert client.samples.is_there
+
+
+def test_small_clusters_are_queried(restarted: tuple[Variant, Path]) -> None:
+    variant, folder = restarted
+    with running_prometheus(folder) as url:
+        found, client = source(url, by_samples=True, least_nodes=6)
+        found.read(variant.name, variant.inner)
+        assert client.samples is not None
+        assert client.samples.samples == 0
+        assert " samples of " not in found.name
+
+
+@pytest.mark.parametrize("server", ["p1", pytest.param("p2", marks=pytest.mark.slow)])
+def test_real_servers_are_the_same_by_samples(server: str, tmp_path: Path) -> None:
+    assert server in SERVERS
+    with recorded_prometheus(server, tmp_path) as url:
+        settings = PrometheusSourceSettings(fallback_cluster="recorded")
+        plain, _ = source(url, by_samples=False, settings=settings)
+        sampled, _ = source(url, by_samples=True, settings=settings)
+        (cluster,) = plain.clusters()
+        covered = plain.covered(cluster)
+        assert covered is not None
+        both(url, cluster, covered, settings)
+        same(sampled.history(cluster, covered), plain.history(cluster, covered))
+
+
+@pytest.mark.slow
+def test_every_way_to_scrape_a_month_is_the_same_by_samples(tmp_path: Path) -> None:
+    for variant in (*variants(SCRAPE_MS), month(4 * SCRAPE_MS)):
+        write_second([variant], tmp_path / variant.name)
+        settings = PrometheusSourceSettings(replica_labels=(REPLICA_LABEL,))
+        with running_prometheus(tmp_path / variant.name) as url:
+            for day in [*variant.inner.split(DAY_MS)][:6]:
+                both(url, variant.name, day, settings)
+
+
+# --- servers of other kinds, and answers that break off -----------------------------------------------
+
+
+class _Answers(http.server.BaseHTTPRequestHandler):
+    """Answers every remote read with what is set, and counts; knows no series."""
+
+    status: ClassVar[int] = 404
+    kind: ClassVar[str] = "text/plain"
+    body: ClassVar[bytes] = b"404 page not found"
+    asked: ClassVar[list[str]] = []
+
+    def do_POST(self) -> None:
+        self.asked.append(self.path)
+        self.rfile.read(int(self.headers["Content-Length"]))
+        is_read = self.path.endswith("/read")
+        body = self.body if is_read else b'{"status":"success","data":[]}'
+        self.send_response(self.status if is_read else 200)
+        self.send_header("Content-Type", self.kind if is_read else "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@contextmanager
+def answering(status: int, kind: str, body: bytes) -> Iterator[tuple[str, list[str]]]:
+    asked: list[str] = []
+    handler = type("Set", (_Answers,), {"status": status, "kind": kind, "body": body, "asked": asked})
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}", asked
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def read(url: str) -> tuple[RemoteReader, object]:
+    client = PrometheusClient(url, settings=ClientSettings(attempts=2), sleep=lambda _: None)
+    reader = RemoteReader(client)
+    selector = select("up", (equals("job", "kube-state-metrics"),))
+    form = by("max", (), over_time("last_over_time", selector, HOUR_MS)).form
+    return reader, reader.grid(form, 1_790_812_800_000, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (404, "text/plain"),
+        (405, "text/plain"),
+        (400, "application/json"),
+        (501, "text/plain"),
+        (200, "application/x-protobuf"),  # Prometheus below 2.13: samples, not chunks
+        (200, "text/html"),
+        (302, "text/html"),
+    ],
+)
+def test_who_sends_no_chunks_is_not_asked_again(status: int, kind: str) -> None:
+    with answering(status, kind, b"no") as (url, asked):
+        reader, found = read(url)
+        assert found is None
+        assert not reader.is_there
+        assert asked == ["/api/v1/read"]
+
+
+_STREAMED = "application/x-streamed-protobuf; proto=prometheus.ChunkedReadResponse"
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "said"),
+    [
+        (503, b"", "answered 503"),
+        (429, b"", "answered 429"),
+        (200, b"\x05\x00\x00\x00\x00hello", "checksum"),
+        (200, b"\x05\x00\x00\x00", "not whole"),
+        (200, b"query processing would load too many samples", "checksum|not whole|too long"),
+        (200, b"\xff\xff\xff\xff\x7f" + bytes(64), "too long"),
+    ],
+)
+def test_an_answer_that_breaks_off_is_asked_again_and_said(status: int, body: bytes, said: str) -> None:
+    with answering(status, _STREAMED, body) as (url, asked):
+        with pytest.raises(SourceUnreachable, match=said):
+            read(url)
+        assert len(asked) == 2
+
+
+def test_an_empty_answer_is_no_series() -> None:
+    with answering(200, _STREAMED, b"") as (url, _):
+        reader, found = read(url)
+        assert reader.is_there
+        assert found is not None
+
+
+# --- settings -----------------------------------------------------------------------------------------
+
+
+def test_samples_are_read_where_the_extra_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert wiring.build_client(PrometheusSettings()).samples is not None
+    assert wiring.build_client(PrometheusSettings(samples="never")).samples is None
+    always = wiring.build_client(PrometheusSettings(samples="always")).samples
+    assert always is not None
+    assert always.least_nodes == 0
+    monkeypatch.setattr(wiring, "is_installed", lambda: False)
+    assert wiring.build_client(PrometheusSettings()).samples is None
+    with pytest.raises(InputError, match=r"prometheus.samples.*gpucost\[fast\]"):
+        wiring.build_client(PrometheusSettings(samples="always"))
