@@ -225,9 +225,10 @@ class ClusterReader:
 
     def _sampled(self, expression: PromQL, first_ms: int, step_ms: int, number: int) -> SeriesGrid | None:
         """None where a query tells it, or tells it for less: a short look is a chunk of every series."""
-        samples, form = self._client.samples, expression.form
-        if samples is None or not self.by_samples:
+        samples = self._client.samples if self.by_samples else None
+        if samples is None:
             return None
+        form = expression.form
         if longest_range_ms(form) + step_ms * (number - 1) < _LEAST_SAMPLED_MS:
             return None
         return samples.grid(form, first_ms, step_ms, number)
