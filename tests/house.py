@@ -30,7 +30,7 @@ ADVISE = ("advise", "-f", "docs/examples/waits.yaml", "--state", "docs/examples/
 TIMES = 3
 
 MOST_MODULES = 664
-"""640 after the re-housing, 20 more rooms for pages, log-in and tools (docs/decisions/0016-pages.md), and 4 for
+"""640 after the re-housing, 20 more rooms for pages, log-in and tools (docs/decisions/0016-pages.md), 4 for
 samples (0017-samples.md)."""
 MOST_IN_A_FOLDER = 24
 MOST_ONE_WORD = 0.25
