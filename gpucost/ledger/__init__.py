@@ -32,6 +32,7 @@ from gpucost.ledger.db.records import (
     WindowVersion,
 )
 from gpucost.ledger.ledger import Ledger
+from gpucost.ledger.retention.rollup import DayAddedUp
 from gpucost.ledger.stores.predictions import WaitPrediction
 from gpucost.ledger.usage.job_index import NamedJob
 from gpucost.ledger.usage.query import DIMENSIONS, MEASURES
@@ -48,6 +49,7 @@ __all__ = [
     "AssessmentCounts",
     "AuditEntry",
     "CloseRefused",
+    "DayAddedUp",
     "FindingEvent",
     "FindingRecord",
     "FindingState",

@@ -300,6 +300,12 @@ TAMPERING = {
     "edit the audit trail": "UPDATE audit SET author = 'bob'",
     "delete the audit trail": "DELETE FROM audit",
     "change the currency": "UPDATE ledger_meta SET currency = 'EUR'",
+    "edit the sums of a day": "UPDATE day_line SET nano = nano + 1",
+    "delete the sums of a day": "DELETE FROM day_line",
+    "add to the sums of a day": "INSERT INTO day_line (day_id, unit_id, holder_id, rate_id, bucket, board_ms,"
+    " unpriced_ms, first_ms, last_ms) VALUES (1, 1, 1, 0, 'unknown', 1, 1, 1, 1)",
+    "edit a day": "UPDATE usage_day SET digest = ''",
+    "delete a day": "DELETE FROM usage_day",
 }
 ON_SQLITE = {
     "replace a line": "INSERT OR REPLACE INTO usage_line SELECT * FROM usage_line",
@@ -308,10 +314,15 @@ ON_SQLITE = {
     "replace a rate": "INSERT OR REPLACE INTO rate SELECT * FROM rate",
     "replace a window": "INSERT OR REPLACE INTO ledger_window SELECT * FROM ledger_window",
     "replace an adjustment": "INSERT OR REPLACE INTO adjustment SELECT * FROM adjustment",
+    "replace the sums of a day": "INSERT OR REPLACE INTO day_line SELECT * FROM day_line",
+    "replace a day": "INSERT OR REPLACE INTO usage_day SELECT * FROM usage_day",
 }
 ON_POSTGRES = {
     f"empty {table}": f"TRUNCATE {table} CASCADE"
-    for table in ("usage_line", "progress_line", "ledger_window", "month", "holder", "audit", "adjustment")
+    for table in (
+        *("usage_line", "progress_line", "ledger_window", "month", "holder", "audit", "adjustment"),
+        *("usage_day", "day_line"),
+    )
 }
 
 
@@ -386,6 +397,9 @@ DETECTED = {
     "DELETE FROM audit": "2026-10",
     "UPDATE audit SET author = 'bob'": "2026-10",
     "UPDATE ledger_meta SET currency = 'EUR'": "currency",
+    "UPDATE day_line SET nano = nano + 1 WHERE day_id = 2": "alpha 2026-10-02T00:00:00Z",
+    "DELETE FROM day_line WHERE day_id = 3": "alpha 2026-10-03T00:00:00Z",
+    "UPDATE usage_day SET digest = 'x' WHERE id = 4": "alpha 2026-10-04T00:00:00Z",
 }
 REOPENED = (
     "DELETE FROM adjustment",
@@ -402,7 +416,9 @@ def test_a_month_that_was_quietly_opened_again_is_found(sqlite_url: str) -> None
         tamper(sqlite_url, statement)
     with Ledger.open(sqlite_url, now=lambda: NOW_MS) as ledger:
         found = [(finding.subject, finding.detail.split(" of ")[0]) for finding in ledger.verify()]
-    assert found == [("2026-10", "month close"), ("2026-10 red", "adjustment")]
+    days = found[:7]
+    assert all("day sums changed" in detail for _, detail in days), "their digest says that they were closed"
+    assert found[7:] == [("2026-10", "month close"), ("2026-10 red", "adjustment")]
 
 
 @pytest.mark.fault(41)
@@ -430,6 +446,7 @@ def test_the_digests_find_a_forgery_on_both_databases(closed_url: str) -> None:
             "alpha 2026-10-01",
             "alpha 2026-10-03",
             "2026-10",
+            "alpha 2026-10-01",
         ]
 
 
@@ -455,8 +472,10 @@ def test_rewriting_a_window_with_its_digest_breaks_the_month_and_rewriting_that_
         ingest(ledger, FIRST, line(FIRST, nano=1))
         close(ledger)
         found = ledger.verify()
-    assert [finding.month for finding in found] == [following, MONTH], "the chain's next link, and the trail"
-    assert "in the audit trail only" in found[1].detail
+    day, *others = found
+    assert "day sums changed" in day.detail, "the digest of a closed day"
+    assert [finding.month for finding in others] == [following, MONTH], "the chain's next link, and the trail"
+    assert "in the audit trail only" in others[1].detail
     engine.dispose()
 
 

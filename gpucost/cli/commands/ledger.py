@@ -36,9 +36,12 @@ BackupFile = Annotated[Path, typer.Argument(metavar="FILE", help="The backup.")]
 
 @app.command()
 def upgrade(ctx: typer.Context) -> None:
-    """Migrate the ledger's schema to this program's, or create it; once more changes nothing. gpucost serve
-    and ingest do the same by themselves: this is for a job that runs before them."""
+    """Migrate the ledger's schema to this program's, or create it, and add up the days that an earlier
+    release wrote; once more changes nothing. gpucost serve does the same by itself, ingest the first of it:
+    this is for a job that runs before them. It may be stopped, and goes on where it was."""
     from gpucost.ledger.db.database import LedgerDatabase
+    from gpucost.ledger.ledger import Ledger
+    from gpucost.service.ingest.retention_loop import days_added_up, not_added_up
 
     context = context_of(ctx)
     url = _url(context)
@@ -47,12 +50,18 @@ def upgrade(ctx: typer.Context) -> None:
         database = LedgerDatabase.open(url, _WAIT_MS)
         try:
             after, _ = database.revision()
+            days = list(Ledger(database, now_ms).add_up_days())
         finally:
             database.close()
     if before == after:
         typer.echo(f"the ledger has revision {after} already: nothing to do")
     else:
         typer.echo(f"the ledger was migrated from revision {before or 'none (no tables)'} to {after}")
+    if done := sum(day.done for day in days):
+        typer.echo(days_added_up(done))
+    for day in days:
+        if not day.done:
+            complain(not_added_up(day))
 
 
 @app.command()

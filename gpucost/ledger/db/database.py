@@ -6,7 +6,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
@@ -235,6 +235,36 @@ def insert_rows(connection: Connection, table: Table, rows: Sequence[tuple[Any, 
                 copy.write_row(row)
     else:
         connection.exec_driver_sql(str(insert(table).compile(dialect=connection.dialect)), list(rows))
+
+
+def add_rows(
+    connection: Connection, table: Table, rows: Sequence[tuple[Any, ...]], how: Mapping[str, str]
+) -> None:
+    """Insert rows as ``insert_rows`` does; one that is there takes the new one in: ``how`` has the expression
+    of each column that changes, with {0} for what is there and {1} for what is new."""
+    if not rows:
+        return
+    is_postgres = connection.dialect.name == "postgresql"
+    names = [connection.dialect.identifier_preparer.format_column(column) for column in table.columns]
+    sets = ", ".join(
+        f"{name} = {how[column.name].format(f'{table.name}.{name}', f'excluded.{name}')}"
+        for name, column in zip(names, table.columns, strict=True)
+        if column.name in how
+    )
+    types = [column.type.compile(connection.dialect) for column in table.columns]
+    values = (
+        "SELECT * FROM unnest({})".format(", ".join(f"%s::{kind}[]" for kind in types))
+        if is_postgres
+        else f"VALUES ({', '.join('?' * len(names))})"
+    )
+    keys = ", ".join(column.name for column in table.primary_key)
+    statement = (
+        f"INSERT INTO {table.name} ({', '.join(names)}) {values} ON CONFLICT ({keys}) DO UPDATE SET {sets}"
+    )
+    if is_postgres:
+        connection.exec_driver_sql(statement, tuple(map(list, zip(*rows, strict=True))))
+    else:
+        connection.exec_driver_sql(statement, list(rows))
 
 
 def _holds_password(url: str, parsed: URL) -> bool:

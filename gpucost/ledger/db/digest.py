@@ -72,6 +72,18 @@ def waste_digest(header: Sequence[Any], lines: Iterable[Sequence[Any]]) -> str:
     return digest.hexdigest()
 
 
+def usage_day_digest(header: Sequence[Any], rows: Iterable[Sequence[Any]]) -> str:
+    """The digest of (cluster, start) of a UTC day and the sums of its lines, in any order.
+
+    A row is unit key, holder key, rate key, bucket and the measures of a ``day_line``.
+    """
+    digest = hashlib.sha256()
+    texts = sorted(_ENCODER.encode(tuple(row)) for row in rows)
+    _update(digest, ["gpucost usage day 1", *header, len(texts)])
+    digest.update("".join(f"{text}\n" for text in texts).encode())
+    return digest.hexdigest()
+
+
 def folded_day_digest(
     header: Sequence[Any],
     windows: Iterable[Sequence[Any]],

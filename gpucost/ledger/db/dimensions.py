@@ -7,11 +7,12 @@ that one of the databases could not store as they are.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Insert, Table, select
+from sqlalchemy import ColumnElement, Connection, Insert, Table, any_, cast, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from gpucost.contract.frames import MAX_TEXT
@@ -54,11 +55,19 @@ def chunked(values: Iterable[T], size: int = _CHUNK) -> Iterator[list[T]]:
 
 def known(connection: Connection, table: Table, keys: Iterable[str]) -> dict[str, int]:
     """The ids of those content keys that the ledger has."""
-    found: dict[str, int] = {}
-    for chunk in chunked(keys):
-        statement = select(table.c.content_key, table.c.id).where(table.c.content_key.in_(chunk))
-        found |= {row.content_key: row.id for row in connection.execute(statement)}
-    return found
+    c = table.c
+    statement = select(c.content_key, c.id).where(among(connection, c.content_key, keys))
+    return {row.content_key: row.id for row in connection.execute(statement)}
+
+
+def among(connection: Connection, column: ColumnElement[T], values: Iterable[T]) -> ColumnElement[bool]:
+    """``column IN values`` for ids and keys, with one parameter: a hundred thousand of them take drivers
+    longer than a database takes to look them up."""
+    if connection.dialect.name == "postgresql":
+        joined = func.string_to_array(",".join(map(str, values)), ",")
+        return column == any_(cast(joined, postgresql.ARRAY(column.type)))
+    each = func.json_each(json.dumps([*values])).table_valued("value")
+    return column.in_(select(each.c.value))
 
 
 def insert_new(connection: Connection, table: Table) -> Insert:

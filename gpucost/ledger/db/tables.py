@@ -5,6 +5,9 @@ Usage lines hold integer ids; the names they stand for are kept once, in four di
 added when first seen, and never change. ``window_version``, ``month``, ``adjustment``, ``audit`` and
 ``ledger_meta`` only grow. Triggers (ledger/migrations/triggers.py) make the database enforce that.
 
+``day_line`` has the sums of lines by UTC day, written in the transaction that writes the lines, for every day
+in ``usage_day`` (docs/decisions/0018-ledger-rollups.md).
+
 Months whose lines were added up by day have tables that only grow. ``fold_begun`` opens the triggers: the
 lines of a closed month may be replaced from its row here until there is one in ``month_fold``, and no
 transaction can be committed with only the first.
@@ -217,6 +220,56 @@ class UsageLine(LedgerModel, table=True):
     team_rule_id: int | None = big_int(foreign_key="team_rule.id")
 
 
+class UsageDay(LedgerModel, table=True):
+    """A UTC day of a cluster whose lines are added up: those of every window that starts in it. ``digest``
+    covers its sums from the day on which the month was closed, and is empty before."""
+
+    __tablename__ = "usage_day"
+    __table_args__ = (UniqueConstraint("cluster", "start_ms"), Index(None, "month"), Index(None, "start_ms"))
+    id: int | None = row_id()
+    cluster: str
+    start_ms: int = big_int()
+    month: str
+    digest: str
+
+
+class DayLine(LedgerModel, table=True):
+    """The sums of a day's lines that differ in pod and node alone: ``unit_id`` is of a unit without a node,
+    ``holder_id`` of one without a pod. Measures are those of lines, and ``unpriced_ms``, the time of those
+    without a price."""
+
+    __tablename__ = "day_line"
+    __table_args__ = (
+        CheckConstraint("bucket IN ({})".format(", ".join(f"'{b}'" for b in Bucket)), name="bucket"),
+        {"sqlite_with_rowid": False},
+    )
+    day_id: int = big_int(primary_key=True, foreign_key="usage_day.id")
+    unit_id: int = big_int(primary_key=True, foreign_key="unit.id")
+    holder_id: int = big_int(primary_key=True, foreign_key="holder.id")
+    rate_id: int = big_int(primary_key=True, foreign_key="rate.id")
+    bucket: str = Field(primary_key=True)
+    board_ms: int = big_int()
+    nano: int | None = big_int()
+    unpriced_ms: int = big_int()
+    first_ms: int = big_int()
+    last_ms: int = big_int()
+    observed_ms: int | None = big_int()
+    busy_ms: int | None = big_int()
+    sm_observed_ms: int | None = big_int()
+    sm_active_ms: int | None = big_int()
+    tensor_active_ms: int | None = big_int()
+    tensor_observed_ms: int | None = big_int()
+    memory_observed_ms: int | None = big_int()
+    memory_used_mib_s: int | None = big_int()
+    memory_total_mib_s: int | None = big_int()
+    memory_peak_mib: int | None = big_int()
+    energy_observed_ms: int | None = big_int()
+    energy_mj: int | None = big_int()
+    busy_over_ms: int | None = big_int()
+    sm_over_ms: int | None = big_int()
+    tensor_over_ms: int | None = big_int()
+
+
 class ProgressLine(LedgerModel, table=True):
     """The progress of a pod in a window, by the name of the progress metric."""
 
@@ -317,6 +370,8 @@ TEAM_RULE = table_of(TeamRuleRow)
 LEDGER_WINDOW = table_of(LedgerWindow)
 WINDOW_VERSION = table_of(WindowVersionRow)
 USAGE_LINE = table_of(UsageLine)
+USAGE_DAY = table_of(UsageDay)
+DAY_LINE = table_of(DayLine)
 PROGRESS_LINE = table_of(ProgressLine)
 WINDOW_PROBLEM = table_of(WindowProblem)
 MONTH = table_of(MonthRow)

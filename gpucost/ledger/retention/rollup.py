@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import astuple, dataclass
 from typing import Any
 
@@ -38,7 +38,7 @@ from sqlalchemy import (
 from gpucost.contract.frames import LINE_MEASURES
 from gpucost.domain.errors import InputError, LedgerError
 from gpucost.domain.scope import Scope
-from gpucost.domain.time import Month, Window
+from gpucost.domain.time import DAY_MS, Month, Window
 from gpucost.ledger.db.audit_trail import FOLDS, fold_detail
 from gpucost.ledger.db.database import LedgerDatabase, insert_rows
 from gpucost.ledger.db.digest import folded_month_digest
@@ -66,7 +66,7 @@ from gpucost.ledger.db.tables import (
 )
 from gpucost.ledger.retention import verification
 from gpucost.ledger.stores.outbox import ONCE
-from gpucost.ledger.usage import months, reader, rollups
+from gpucost.ledger.usage import day_sums, months, reader, rollups
 from gpucost.ledger.usage.query import (
     TENSOR_OBSERVED,
     merged_problems,
@@ -133,6 +133,8 @@ def roll_up(connection: Connection, month: Month, author: str, now_ms: int) -> M
     wrong = verification.verify(connection, month)
     if wrong:
         raise FoldRefused(month, [f"{finding.subject}: {finding.detail}" for finding in wrong])
+    for cluster, start_ms in day_sums.pending(connection, month):
+        day_sums.add_up(connection, cluster, start_ms)
     before = plan(connection, month)
     sum_by_hash(connection)
     connection.execute(insert(FOLD_BEGUN).values(month=str(month)))
@@ -141,6 +143,8 @@ def roll_up(connection: Connection, month: Month, author: str, now_ms: int) -> M
         for piece in rollups.pieces(connection, str(month))
         if (day := _fold_piece(connection, str(month), piece)) is not None
     ]
+    for wrong_day in day_sums.verify(connection, str(month)):
+        raise LedgerError(f"{wrong_day.subject}: {wrong_day.detail}")
     digest = folded_month_digest(str(month), info.digest, days)
     after = plan(connection, month)
     row: dict[str, Any] = {
@@ -293,6 +297,16 @@ def _old(before_ms: int) -> dict[str, tuple[Table, ColumnElement[bool]]]:
     }
 
 
+@dataclass(frozen=True, slots=True)
+class DayAddedUp:
+    """A UTC day of a cluster whose usage is kept as sums beside the lines; not ``done`` where the lines do
+    not sum to what was recorded of them, or a sum would leave 64 bits. Then reports read the lines."""
+
+    cluster: str
+    day: Window
+    done: bool
+
+
 # Rolling up waits for the closing or rolling up of a month, and not for writers of windows: these write to no
 # closed month. No cluster has this name.
 _RETENTION = "(retention)"
@@ -324,6 +338,17 @@ class RetentionStore:
         """None for a month that still has its windows as they were written."""
         with self._database.read() as connection:
             return rollups.of_month(connection, month)
+
+    def add_up_days(self) -> Iterator[DayAddedUp]:
+        """Add up the usage of days that were written by an earlier release, the newest first. Each day is a
+        transaction of its own: whoever stops in between goes on later. Reads are right all the time, and
+        faster afterwards."""
+        with self._database.read() as connection:
+            found = day_sums.pending(connection)
+        for cluster, start_ms in found:
+            with self._database.write(cluster) as connection:
+                done = day_sums.add_up_pending(connection, cluster, start_ms)
+            yield DayAddedUp(cluster, Window(start_ms, start_ms + DAY_MS), done)
 
     def month_state(self, month: Month) -> str:
         """A digest of the month's windows as they stand."""

@@ -40,7 +40,7 @@ from gpucost.ledger.db.tables import (
     WINDOW_PROBLEM,
     WINDOW_VERSION,
 )
-from gpucost.ledger.usage import reader, rollups
+from gpucost.ledger.usage import day_sums, reader, rollups
 from gpucost.ledger.usage.lines import totals
 from gpucost.ledger.usage.months import SUMS
 from gpucost.ledger.waste import waste_reader
@@ -66,6 +66,7 @@ def verify(connection: Connection, month: Month | None) -> tuple[VerifyFinding, 
         findings += _charges(connection, name)
         findings += waste_reader.verify(connection, name)
         findings += rollups.verify(connection, name)
+        findings += day_sums.verify(connection, name)
     findings += _chain(list(closed.values()), wanted)
     findings += _adjustments(connection, wanted)
     findings += trail(connection, wanted)

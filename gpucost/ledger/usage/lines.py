@@ -51,6 +51,8 @@ class LineMeasure:
 
     @classmethod
     def of_plain(cls, values: Sequence[int | None]) -> Self:
+        if None not in values:
+            return cls(np.array(values, np.int64), np.zeros(len(values), np.bool_))
         return cls(
             np.array([value or 0 for value in values], np.int64),
             np.array([value is None for value in values], np.bool_),
@@ -217,7 +219,7 @@ RowsByKey: TypeAlias = Mapping[str, tuple[Any, ...]]
 # Plain values: str, int, None.
 Objects: TypeAlias = np.ndarray[Any, np.dtype[np.object_]]
 
-_BUCKET_NAMES = np.array([bucket.value for bucket in BUCKETS], dtype=object)
+BUCKET_NAMES = np.array([bucket.value for bucket in BUCKETS], dtype=object)
 _OVERCOMMITTED, _UNKNOWN = Bucket.OVERCOMMITTED.value, Bucket.UNKNOWN.value
 
 
@@ -245,7 +247,8 @@ class CapacityTotals:
 class LineColumns:
     """Lines as columns, sorted by natural key: positions in windows and in the keys of each dimension.
 
-    ``measures`` are in the order of LINE_MEASURES.
+    ``code`` is the position of the bucket in BUCKET_NAMES; ``measures`` are in the order of LINE_MEASURES,
+    and ``numbers`` are the same by name.
     """
 
     window: Ints
@@ -253,8 +256,10 @@ class LineColumns:
     holder: Ints
     rate: Ints
     bucket: Objects
+    code: Ints
     rule: Ints
     measures: tuple[Objects, ...]
+    numbers: Mapping[str, LineMeasure]
 
 
 @dataclass(frozen=True, slots=True)
@@ -413,14 +418,20 @@ def _sorted(lines: WindowLines, unit: Ints, holder: Ints, rate: Ints, rule: Ints
         same &= column[order[1:]] == column[order[:-1]]
     for at in order[1:][same][:1].tolist():
         raise LedgerConflict(f"{lines.name(at)} is given twice for {lines.windows[lines.window[at]]}")
+    numbers = {
+        name: LineMeasure(lines.measures[name].values[order], lines.measures[name].missing[order])
+        for name in LINE_MEASURES
+    }
     return LineColumns(
         lines.window[order],
         unit[order],
         holder[order],
         rate[order],
-        _BUCKET_NAMES[lines.bucket[order]],
+        BUCKET_NAMES[lines.bucket[order]],
+        lines.bucket[order],
         rule[order],
-        tuple(lines.measures[name].plain()[order] for name in LINE_MEASURES),
+        tuple(number.plain() for number in numbers.values()),
+        numbers,
     )
 
 

@@ -33,7 +33,7 @@ from gpucost.ledger.db.tables import (
     MONTH_CHARGES,
     WINDOW_VERSION,
 )
-from gpucost.ledger.usage import reader
+from gpucost.ledger.usage import day_sums, reader
 from gpucost.ledger.usage.writer import record
 
 W, V, M, A = LEDGER_WINDOW.c, WINDOW_VERSION.c, MONTH.c, ADJUSTMENT.c
@@ -109,6 +109,7 @@ def close(
     previous = connection.execute(select(M.digest).order_by(M.seq.desc()).limit(1)).scalar_one_or_none() or ""
     digest = month_digest(str(month), previous, window_rows(connection, month))
     version = _version(connection, month)
+    day_sums.close(connection, month)
     connection.execute(
         update(LEDGER_WINDOW).where(W.month == str(month)).values(state=str(LedgerState.CLOSED))
     )

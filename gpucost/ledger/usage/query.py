@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,24 +15,24 @@ from sqlalchemy import (
     Connection,
     Select,
     Table,
-    and_,
     case,
     cast,
     func,
     literal_column,
     or_,
     select,
+    union_all,
 )
 from sqlalchemy.sql.selectable import Subquery
 
-from gpucost.charges.capacity_cells import CapacityCell, CellRow
-from gpucost.contract.frames import PEAKS, SIGNAL_MEASURES
+from gpucost.contract.frames import SIGNAL_MEASURES
 from gpucost.domain.buckets import Bucket
 from gpucost.domain.errors import DataProblem, DataProblemCode, InputError
 from gpucost.domain.scope import Scope
 from gpucost.domain.time import DAY_MS, Window
 from gpucost.ledger.db.dimensions import chunked, clusters_of, in_clusters
 from gpucost.ledger.db.tables import (
+    DAY_LINE,
     FOLDED_DAY,
     HOLDER,
     LEDGER_WINDOW,
@@ -40,10 +40,12 @@ from gpucost.ledger.db.tables import (
     RATE,
     TEAM_RULE,
     UNIT,
+    USAGE_DAY,
     USAGE_LINE,
     WINDOW_PROBLEM,
 )
 from gpucost.ledger.usage import reader
+from gpucost.ledger.usage.coded_sums import LARGEST, coded_frame
 from gpucost.ledger.usage.lines import HOLDER_KEY_COLUMNS, UNIT_COLUMNS
 
 # The share of a GPU that one unit is: integers, to group by but not to filter on.
@@ -88,7 +90,12 @@ _EMPTY: ColumnElement[str] = literal_column("''")
 # Without keys to group by, SQL returns one row even for no lines.
 _SOME = func.count() > 0
 
-L, W, H = USAGE_LINE.c, LEDGER_WINDOW.c, HOLDER.c
+L, W, H, D = USAGE_LINE.c, LEDGER_WINDOW.c, HOLDER.c, USAGE_DAY.c
+
+_OF_LINES_ONLY = frozenset(("node", "pod", "pod_uid", "team_rule"))
+# By these, groups are many.
+_OF_JOBS = frozenset(("job", "job_uid", "workload"))
+_DAY_OF_WINDOW = (D.cluster == W.cluster) & (D.start_ms == W.start_ms - W.start_ms % DAY_MS)
 
 # Lines of the first release: the tensor signal was read with the SM signal or not at all.
 TENSOR_OBSERVED = func.coalesce(
@@ -103,19 +110,81 @@ def aggregate(
     dims: Sequence[str],
     filters: Mapping[str, Collection[str]],
     step_ms: int | None,
+    *,
+    categories: bool = False,
 ) -> pd.DataFrame:
     """See Ledger.aggregate. Sums by integer ids first, and adds the names afterwards: the lines are read
     once."""
     check_dims(dims, filters, USAGE_DIMENSIONS)
     refuse_cut(connection, window, clusters_of(scope, filters), step_ms)
-    lines = _sums_by_id(scope, window, dims, filters, step_ms)
-    measures = [
-        *(total_of(name, lines.c[name]) for name in _SUMS),
-        func.min(lines.c.first_ms),
-        func.max(lines.c.last_ms),
-    ]
+    windows, days = window_ids(window, clusters_of(scope, filters)), None
+    asked = scope, dims, filters, step_ms
+    if _said_by_days(dims, filters, step_ms):
+        days = day_ids(window, clusters_of(scope, filters))
+        windows = windows.where(
+            W.id.not_in(select(W.id).join(USAGE_DAY, _DAY_OF_WINDOW).where(D.id.in_(days)))
+        )
+        if connection.execute(days.limit(1)).first() is None:
+            days = None
+    if days is not None and connection.execute(windows.limit(1)).first() is None:
+        if not _OF_JOBS.isdisjoint(dims):
+            return _by_job(connection, days, window, *asked, categories=categories)
+        lines = _sums_of_days(days, *asked).subquery()
+    else:
+        by_line = sums_by_id(USAGE_LINE, [*line_measures().values()], windows, *asked)
+        both = by_line if days is None else union_all(_sums_of_days(days, *asked), by_line)
+        lines = both.subquery("usage_sums")
+    measures = list(_measures({name: lines.c[name] for name in MEASURES}).values())
     rows = sums_by_name(connection, lines, measures, dims, ["step"] if step_ms is not None else [])
-    return as_frame(rows, dims, window, step_ms, MEASURES)
+    frame = as_frame(rows, dims, window, step_ms, MEASURES)
+    return frame.astype(dict.fromkeys(_texts(dims), "category")) if categories else frame
+
+
+def _sums_of_days(days: Select[int], *asked: Any) -> Select[Any]:
+    measures = _measures({name: DAY_LINE.c[name] for name in MEASURES})
+    return sums_by_id(DAY_LINE, [*measures.values()], days, *asked)
+
+
+def _by_job(
+    connection: Connection,
+    days: Select[int],
+    window: Window,
+    scope: Scope,
+    dims: Sequence[str],
+    filters: Mapping[str, Collection[str]],
+    step_ms: int | None,
+    *,
+    categories: bool,
+) -> pd.DataFrame:
+    """Groups are nearly as many as rows of the days, so the rows are read as they are."""
+    keys, rows = _rows(DAY_LINE, days, scope, dims, filters, step_ms)
+    lines = rows.add_columns(*keys, *(DAY_LINE.c[name] for name in MEASURES)).subquery()
+    tables = {name: None if name == "bucket" else _TABLE_OF[name] for name in dims}
+    frame = coded_frame(connection, lines, tables, MEASURES, stepped=step_ms is not None)
+    types = {name: "int64" for name in MEASURES if name not in _NULLABLE}
+    if not categories:
+        types |= dict.fromkeys(_texts(dims), "str")
+    if step_ms is not None:
+        frame["step_start_ms"] = frame["step_start_ms"].clip(lower=window.start_ms)
+    return frame.astype(types)
+
+
+def _texts(dims: Sequence[str]) -> list[str]:
+    return [name for name in dims if name not in _SHARE_DIMS]
+
+
+def _said_by_days(dims: Sequence[str], filters: Mapping[str, Collection[str]], step_ms: int | None) -> bool:
+    """Few lines are of one job: to find them by its uid is faster than to look through days."""
+    if step_ms is not None and step_ms % DAY_MS:
+        return False
+    return _OF_LINES_ONLY.isdisjoint((*dims, *filters)) and "job_uid" not in filters
+
+
+def day_ids(window: Window, clusters: Collection[str] | None) -> Select[int]:
+    """The days inside ``window`` that were added up."""
+    last_ms = window.end_ms - DAY_MS
+    statement = select(D.id).where(D.start_ms >= window.start_ms, D.start_ms <= last_ms)
+    return statement if clusters is None else statement.where(D.cluster.in_(clusters))
 
 
 def job_window(connection: Connection, scope: Scope, job_uid: str) -> Window | None:
@@ -302,22 +371,18 @@ def visible(scope: Scope, table: Table = USAGE_LINE) -> list[ColumnElement[bool]
     return [line.bucket.in_(_OF_A_TEAM), line.holder_id.in_(select(H.id).where(*own_teams(scope)))]
 
 
-def _sums_by_id(
-    scope: Scope,
-    window: Window,
-    dims: Sequence[str],
-    filters: Mapping[str, Collection[str]],
-    step_ms: int | None,
-) -> Subquery:
+def line_measures() -> dict[str, ColumnElement[Any]]:
+    """The sums over usage lines, by the name of each of MEASURES."""
     unpriced = case((L.nano.is_(None), L.board_ms), else_=0)
     derived = {"unpriced_ms": unpriced, "tensor_observed_ms": TENSOR_OBSERVED}
-    measures = [
-        *(total_of(name, derived[name] if name in derived else L[name]).label(name) for name in _SUMS),
-        func.min(L.first_ms).label("first_ms"),
-        func.max(L.last_ms).label("last_ms"),
-    ]
-    windows = window_ids(window, clusters_of(scope, filters))
-    return sums_by_id(USAGE_LINE, measures, windows, scope, dims, filters, step_ms).subquery()
+    return _measures({name: derived[name] if name in derived else L[name] for name in MEASURES})
+
+
+def _measures(columns: Mapping[str, ColumnElement[Any]]) -> dict[str, ColumnElement[Any]]:
+    return {
+        name: (func.min(column) if name == "first_ms" else total_of(name, column)).label(name)
+        for name, column in columns.items()
+    }
 
 
 def sums_by_id(
@@ -330,19 +395,37 @@ def sums_by_id(
     step_ms: int | None,
     others: Sequence[ColumnElement[Any]] = (),
 ) -> Select[Any]:
-    """``measures`` over the rows of ``table``, which has the keys of usage lines, in ``windows`` (ids).
+    """``measures`` over the rows of ``table``, which has the keys of usage lines, in ``windows`` (ids): for
+    DAY_LINE these are days.
 
     Columns: the ids that ``dims`` need, ``others``, ``step`` when ``step_ms`` is given, and the measures.
     """
+    keys, statement = _rows(table, windows, scope, dims, filters, step_ms, others)
+    return statement.add_columns(*keys, *measures).group_by(*keys).having(_SOME)
+
+
+def _rows(
+    table: Table,
+    windows: Select[int],
+    scope: Scope,
+    dims: Sequence[str],
+    filters: Mapping[str, Collection[str]],
+    step_ms: int | None,
+    others: Sequence[ColumnElement[Any]] = (),
+) -> tuple[list[ColumnElement[Any]], Select[Any]]:
+    """The keys to group by, and the rows, still without columns."""
     line, alike = table.c, alike_holders(dims)
+    # Of the holders of days few are alike.
+    place, joined = (USAGE_DAY, line.day_id) if table is DAY_LINE else (LEDGER_WINDOW, line.window_id)
+    one_of_alike = table is not DAY_LINE
     keys: list[ColumnElement[Any]] = [
-        alike.c.holder_id if name == "holder_id" else line[name]
+        alike.c.holder_id if name == "holder_id" and one_of_alike else line[name]
         for name in dict.fromkeys(
             "bucket" if name == "bucket" else f"{_TABLE_OF[name].name}_id" for name in dims
         )
     ]
     keys += others
-    conditions = [line.window_id.in_(windows), *visible(scope, table)]
+    conditions = [joined.in_(windows), *visible(scope, table)]
     for name, values in filters.items():
         if name == "bucket":
             conditions.append(line.bucket.in_(sorted(values)))
@@ -356,18 +439,17 @@ def sums_by_id(
                 if name == "team_rule" and "" in values
                 else known.in_(matching)
             )
+    statement = select().select_from(table).where(*conditions)
     if step_ms is not None:
-        keys.append((W.start_ms // step_ms * step_ms).label("step"))
-    statement = select(*keys, *measures).where(*conditions)
-    if step_ms is not None:
-        statement = statement.join(LEDGER_WINDOW, W.id == line.window_id)
+        keys.append((place.c.start_ms // step_ms * step_ms).label("step"))
+        statement = statement.join(place, place.c.id == joined)
     if any(key is alike.c.holder_id for key in keys):
         statement = statement.join(alike, alike.c.id == line.holder_id)
-    return statement.group_by(*keys).having(_SOME)
+    return keys, statement
 
 
 def total_of(name: str, column: ColumnElement[Any]) -> ColumnElement[Any]:
-    return func.max(column) if name in PEAKS else cast(func.sum(column), BigInteger)
+    return func.max(column) if name in LARGEST else cast(func.sum(column), BigInteger)
 
 
 def sums_by_name(
@@ -397,16 +479,6 @@ def alike_holders(dims: Sequence[str]) -> Subquery:
     """Each holder's id beside the least id of those with the same ``dims``: the pods of a job become one."""
     same = [H[name] for name in dims if _TABLE_OF.get(name) is HOLDER]
     return select(H.id, func.min(H.id).over(partition_by=same).label("holder_id")).subquery()
-
-
-def _alike_units(dims: Sequence[str]) -> Subquery:
-    """The same of units. There are few, and PostgreSQL must not sort them: with sorting made dear by
-    ``sum_by_hash`` it would no longer see what any way of joining the lines costs."""
-    u = UNIT.c
-    same = [u[name] for name in dims]
-    least = select(*same, func.min(u.id).label("unit_id")).group_by(*same).subquery()
-    own = and_(*(u[name] == least.c[name] for name in dims))
-    return select(u.id, least.c.unit_id).join(least, own).subquery()
 
 
 def _label(lines: Subquery, name: str) -> ColumnElement[Any]:
@@ -439,86 +511,3 @@ def _dtype(name: str, dims: Sequence[str]) -> str:
     if name in dims and name not in _SHARE_DIMS:
         return "str"
     return "Int64" if name in _NULLABLE else "int64"
-
-
-# Uids first: few rows are alike in them, so that alike rows are found by comparing little more.
-_CELL_HOLDER = ("job_uid", "job", "namespace", "cluster_queue", "team")
-_CELL_UNIT = ("cluster", "model", "capacity_type")
-_PART = 10_000
-_BUCKET_OF = {str(bucket): bucket for bucket in Bucket if bucket.is_capacity}
-
-
-def cells(connection: Connection, scope: Scope, window: Window) -> Iterator[CapacityCell]:
-    """See Ledger.cells. The keys are wider than those of ``aggregate``: the window of the ledger, and the
-    first and the last instant of a line, so that whoever computes with rates knows when it was held. Names
-    are looked up once for each holder, not once for each row."""
-    refuse_cut(connection, window, clusters_of(scope, {}), None)
-    windows = window_ids(window, clusters_of(scope, {}))
-    spans = connection.execute(select(W.id, W.start_ms, W.end_ms).where(W.id.in_(windows))).all()
-    sum_by_hash(connection)
-    # By window and unit; the holder's id, the bucket, instants and amounts. Bare tuples, and only a cell's
-    # rows at a time become more: there may be millions.
-    found: dict[tuple[int, int], list[tuple[Any, ...]]] = defaultdict(list)
-    for part in connection.execute(_cell_sums(scope, window)).partitions(_PART):
-        for row in part:
-            found[row[0], row[1]].append(row[2:])
-    units = _names(connection, UNIT, _CELL_UNIT, {unit_id for _, unit_id in found})
-    holders = _names(connection, HOLDER, _CELL_HOLDER, {row[0] for rows in found.values() for row in rows})
-    return _made_cells(found, {row.id: Window(row.start_ms, row.end_ms) for row in spans}, units, holders)
-
-
-def _made_cells(
-    found: dict[tuple[int, int], list[tuple[Any, ...]]],
-    spans: Mapping[int, Window],
-    units: Mapping[int, tuple[str, ...]],
-    holders: Mapping[int, tuple[str, ...]],
-) -> Iterator[CapacityCell]:
-    places: dict[tuple[str, str, Window], list[tuple[int, int]]] = defaultdict(list)
-    for at in found:
-        cluster, model, _ = units[at[1]]
-        places[cluster, model, spans[at[0]]].append(at)
-    for place in sorted(places):
-        rows = []
-        for at in places[place]:
-            capacity_type = units[at[1]][2]
-            for holder_id, bucket, *numbers in found.pop(at):
-                job_uid, job, namespace, queue, team = holders[holder_id]
-                names = (team, queue, namespace, job, job_uid, capacity_type)
-                rows.append(CellRow(_BUCKET_OF[bucket], *names, *numbers))
-        yield CapacityCell.of(*place, rows)
-
-
-def _cell_sums(scope: Scope, window: Window) -> Select[Any]:
-    """The lines of capacity by ids; of units and holders with the same names, the least id.
-
-    Outer joins, though every line has a unit and a holder: SQLite reads the lines in their order then, and
-    not one by one for each holder.
-    """
-    holders, units = alike_holders(_CELL_HOLDER), _alike_units(_CELL_UNIT)
-    keys = [L.window_id, units.c.unit_id, holders.c.holder_id, L.bucket, L.first_ms, L.last_ms]
-    measures = [
-        cast(func.sum(L.board_ms), BigInteger),
-        cast(func.sum(func.coalesce(L.nano, 0)), BigInteger),
-        cast(func.sum(case((L.nano.is_(None), L.board_ms), else_=0)), BigInteger),
-    ]
-    return (
-        select(*keys, *measures)
-        .select_from(USAGE_LINE)
-        .outerjoin(holders, holders.c.id == L.holder_id)
-        .outerjoin(units, units.c.id == L.unit_id)
-        .where(L.window_id.in_(window_ids(window, clusters_of(scope, {}))), L.bucket.in_(_BUCKET_OF))
-        .where(*visible(scope))
-        .group_by(*keys)
-    )
-
-
-def _names(
-    connection: Connection, table: Table, dims: Sequence[str], ids: Iterable[int]
-) -> dict[int, tuple[str, ...]]:
-    """Id -> the values of ``dims`` in a table of names."""
-    columns = [table.c[name] for name in dims]
-    return {
-        row_id: tuple(names)
-        for chunk in chunked(sorted(ids))
-        for row_id, *names in connection.execute(select(table.c.id, *columns).where(table.c.id.in_(chunk)))
-    }

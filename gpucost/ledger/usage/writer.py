@@ -61,8 +61,16 @@ from gpucost.ledger.db.tables import (
     WINDOW_PROBLEM,
     WINDOW_VERSION,
 )
-from gpucost.ledger.usage import reader
-from gpucost.ledger.usage.lines import Objects, PreparedBatch, PreparedWindow
+from gpucost.ledger.usage import day_sums, reader
+from gpucost.ledger.usage.day_sums import AddedLines
+from gpucost.ledger.usage.lines import (
+    BUCKET_NAMES,
+    CapacityTotals,
+    LineMeasure,
+    Objects,
+    PreparedBatch,
+    PreparedWindow,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +233,7 @@ def _write(
     ]
     connection.execute(insert(WINDOW_VERSION), [dict(zip(names, row, strict=True)) for row in versions])
     _write_lines(connection, prepared, {change.position: ids[change.new.window] for change in changes})
+    _write_days(connection, prepared, changes)
     progress, problems = list[tuple[Any, ...]](), list[tuple[Any, ...]]()
     for change in changes:
         window_id = ids[change.new.window]
@@ -298,6 +307,37 @@ def _write_lines(connection: Connection, prepared: PreparedBatch, window_ids: Ma
     insert_rows(
         connection, USAGE_LINE, list(zip(*(column[order].tolist() for column in columns), strict=True))
     )
+
+
+def _write_days(connection: Connection, prepared: PreparedBatch, changes: Sequence[_WindowChange]) -> None:
+    """The sums of the days that have new lines."""
+    added: dict[int, list[CapacityTotals]] = defaultdict(list)
+    for change in changes:
+        if change.old is None:
+            added[day_sums.day_of(change.new.window)].append(change.new.totals)
+    replaced = {day_sums.day_of(change.new.window) for change in changes if change.old is not None}
+    lines, rates = prepared.lines, _rate_ids(connection, prepared)
+    day_of = np.full(len(prepared.windows), -1, np.int64)
+    for change in changes:
+        if change.old is None:
+            day_of[change.position] = day_sums.day_of(change.new.window)
+    new = np.flatnonzero(day_of[lines.window] >= 0)
+    found = AddedLines(
+        day_of[lines.window[new]],
+        lines.unit[new],
+        lines.holder[new],
+        lines.rate[new],
+        lines.code[new],
+        [*prepared.units.values()],
+        [*prepared.holders.values()],
+        [rates[key] for key in prepared.rates],
+        BUCKET_NAMES.tolist(),
+        {
+            name: LineMeasure(number.values[new], number.missing[new])
+            for name, number in day_sums.numbers_of(lines.numbers).items()
+        },
+    )
+    day_sums.write(connection, prepared.cluster, added, replaced, found)
 
 
 def _rate_ids(connection: Connection, prepared: PreparedBatch) -> dict[str, int]:

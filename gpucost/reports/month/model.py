@@ -11,12 +11,14 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from gpucost.domain.buckets import Bucket
 from gpucost.domain.time import Month, Window
 from gpucost.reports.base.display import percent
 from gpucost.reports.base.frame_sums import (
+    group_numbers,
     integers,
     records,
     summed,
@@ -384,8 +386,8 @@ class GroupTables:
         self.held = held
         self.previous = previous
         self.total = total(held)
-        self._job = held.groupby(list(JOB_KEY), sort=False, observed=True).ngroup()
-        self.jobs = self._job.nunique()
+        self._job = group_numbers(held, JOB_KEY)
+        self.jobs = len(np.unique(self._job))
 
     def by(self, *keys: str) -> tuple[GroupRow, ...]:
         """One row per value of ``keys``, in this month or the previous one, costliest first."""
@@ -455,7 +457,8 @@ def job_rows(ranking: pd.DataFrame) -> tuple[JobCostRow, ...]:
 def job_rows_with_teams(ranking: pd.DataFrame, held: pd.DataFrame) -> tuple[JobCostRow, ...]:
     """Job rows of a ranking without teams, with all teams that held the job."""
     keys = list(JOB_KEY)
-    teams = held[[*keys, "team"]].merge(ranking[keys], on=keys).drop_duplicates()
+    some = held.loc[held["job_uid"].isin(ranking["job_uid"]), [*keys, "team"]]
+    teams = some.merge(ranking[keys], on=keys).drop_duplicates()
     by_job: dict[tuple[str, ...], list[str]] = {}
     for *identity, team in teams.itertuples(index=False, name=None):
         by_job.setdefault(tuple(identity), []).append(team)

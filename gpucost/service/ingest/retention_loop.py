@@ -1,4 +1,5 @@
-"""Once a day: closed months that are old enough are rolled up, and rows past their retention are deleted."""
+"""Once a day: days of an earlier release are added up, closed months that are old enough are rolled up, and
+rows past their retention are deleted."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from dataclasses import dataclass
 
 from gpucost.domain.errors import LedgerError
 from gpucost.domain.time import DAY_MS, MINUTE_MS, SECOND_MS
-from gpucost.ledger import FoldRefused, Ledger, MonthRollup, PruningResult
+from gpucost.ledger import DayAddedUp, FoldRefused, Ledger, MonthRollup, PruningResult
 from gpucost.service.ingest.status import LoopStatus
 from gpucost.service.settings.model import RetentionSettings
 from gpucost.settings.types import milliseconds
@@ -57,7 +58,7 @@ class RetentionLoop:
         self._wait = wait
 
     def run(self) -> None:
-        """Runs until a stop is requested; a month that is being rolled up is finished first."""
+        """Runs until a stop is requested; a day or month that is being added up is finished first."""
         pause_ms = _FIRST_MS
         while not self._wait(pause_ms / SECOND_MS):
             self.turn()
@@ -66,6 +67,7 @@ class RetentionLoop:
     def turn(self) -> None:
         """Every failure is logged and counted (gpucost_errors_total), and tried again the next day."""
         try:
+            self._add_up_days()
             for each in self._retaining.fold():
                 if isinstance(each, FoldRefused):
                     self._failed(each)
@@ -80,9 +82,29 @@ class RetentionLoop:
             logger.exception("retention: unexpected error")
             self._status.failed(error)
 
+    def _add_up_days(self) -> None:
+        done = 0
+        for each in self._retaining.ledger.add_up_days():
+            done += each.done
+            if not each.done:
+                logger.warning("%s", not_added_up(each))
+            if self._wait(0):
+                break
+        if done:
+            logger.info("%s", days_added_up(done))
+
     def _failed(self, error: LedgerError) -> None:
         logger.error("retention: %s", error)
         self._status.failed(error)
+
+
+def days_added_up(count: int) -> str:
+    return f"{count:,} days of usage added up: reports of days and longer read the sums"
+
+
+def not_added_up(day: DayAddedUp) -> str:
+    """What becomes of a day that has no sums."""
+    return f"the usage of {day.cluster} {day.day} cannot be added up: reports read its lines"
 
 
 def fold_message(fold: MonthRollup) -> str:

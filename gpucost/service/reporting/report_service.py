@@ -361,7 +361,7 @@ class ReportService:
     def _month_inputs(self, scope: Scope, month: Month) -> MonthInputs:
         """One aggregate over the month's lines, by day: they are many, and read once."""
         ledger, window, before = self.ledger, month.window, month.previous().window
-        lines = ledger.aggregate(scope, window, MONTH_DIMS, step_ms=DAY_MS)
+        lines = ledger.aggregate(scope, window, MONTH_DIMS, step_ms=DAY_MS, categories=True)
         infos, infos_before = ledger.windows(window, scope=scope), ledger.windows(before, scope=scope)
         return MonthInputs(
             month=month,

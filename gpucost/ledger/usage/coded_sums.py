@@ -1,0 +1,199 @@
+"""Sums by id as frames: names are looked up once for each id, and become codes that are sorted and compared.
+
+A month has a hundred thousand jobs or more. To join their names to each row in SQL, and to compare them there
+and in pandas again, takes several times as long as to read the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlalchemy import BigInteger, Connection, Select, Table, func, select
+from sqlalchemy.sql.selectable import Subquery
+
+from gpucost.attribution.apportion import Ints
+from gpucost.contract.frames import PEAKS
+from gpucost.domain.errors import LedgerError
+from gpucost.domain.money import INT64_MAX
+from gpucost.ledger.db.dimensions import among
+from gpucost.ledger.usage.lines import LineMeasure
+
+LEAST, LARGEST = frozenset(("first_ms",)), frozenset(("last_ms", *PEAKS))
+_ROOM = 1 << 62
+_PART = 500
+
+Numbers = Mapping[str, LineMeasure]
+
+
+def summed(keys: Sequence[Ints], numbers: Numbers, most: int) -> tuple[list[Ints], dict[str, LineMeasure]]:
+    """The distinct ``keys``, sorted, and the sums of ``numbers``: null where all of a group is. Raises
+    OverflowError where a sum could be more than ``most``."""
+    order = np.lexsort(keys[::-1])
+    if not len(order):
+        return [key[:0] for key in keys], dict(numbers)
+    sorted_keys = [key[order] for key in keys]
+    begins = np.flatnonzero(
+        np.concatenate(([True], np.any([key[1:] != key[:-1] for key in sorted_keys], axis=0)))
+    )
+    found = {}
+    for name, number in numbers.items():
+        values, missing = number.values[order], number.missing[order]
+        if name in LEAST:
+            # A missing one counts as 0, which is below all others: no least is ever missing.
+            total = np.minimum.reduceat(values, begins)
+        elif name in LARGEST:
+            total = np.maximum.reduceat(values, begins)
+        else:
+            if values.any() and float(np.add.reduceat(values.astype(np.float64), begins).max()) > most:
+                raise OverflowError(name)
+            total = np.add.reduceat(values, begins)
+        found[name] = LineMeasure(total, np.logical_and.reduceat(missing, begins))
+    return [key[begins] for key in sorted_keys], found
+
+
+def coded_frame(
+    connection: Connection,
+    sums: Subquery,
+    dims: Mapping[str, Table | None],
+    measures: Sequence[str],
+    *,
+    stepped: bool,
+) -> pd.DataFrame:
+    """``sums`` (ids, ``step`` and measures, in any order and grouping) by ``dims``, whose names are in a
+    table; None for a column of ``sums`` itself. Sorted; dims are categories in code-point order.
+
+    Raises LedgerError for a sum that leaves 64 bits.
+    """
+    ids = {name: "bucket" if table is None else f"{table.name}_id" for name, table in dims.items()}
+    keys = [*dict.fromkeys(ids.values()), *(["step"] if stepped else [])]
+    columns, numbers = _read(connection, sums, keys, measures)
+    coded = dict[str, _CodedNames]()
+    for table in dict.fromkeys(dims.values()):
+        own = [name for name, of in dims.items() if of is table]
+        if table is None:
+            coded |= dict.fromkeys(own, _CodedNames.of(columns["bucket"]))
+            continue
+        used, at = np.unique(columns[f"{table.name}_id"], return_inverse=True)
+        names = _names(connection, table, own, used)
+        coded |= {name: _CodedNames.of(values).taken(at) for name, values in zip(own, names, strict=True)}
+    codes = [coded[name].codes for name in dims]
+    if stepped:
+        codes.append(columns["step"])
+    try:
+        firsts, found = _by_codes(codes, numbers)
+    except OverflowError as error:
+        raise LedgerError(f"a sum does not fit 64 bits: {error}") from error
+    frame = {name: coded[name].taken(firsts).column() for name in dims}
+    if stepped:
+        frame["step_start_ms"] = columns["step"][firsts]
+    return pd.DataFrame(
+        frame | {name: pd.arrays.IntegerArray(n.values, n.missing) for name, n in found.items()}
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _CodedNames:
+    """A column: ``names`` are distinct and sorted, text by code point, and ``codes`` positions in them."""
+
+    names: Any
+    codes: Ints
+
+    @classmethod
+    def of(cls, values: Any) -> Self:
+        """Of an array of Arrow (its texts are sorted as UTF-8, which is by code point)."""
+        encoded = values.dictionary_encode()
+        order = pc.sort_indices(encoded.dictionary).to_numpy()
+        place = np.empty(len(order), np.int64)
+        place[order] = np.arange(len(order))
+        return cls(encoded.dictionary.take(order), place[encoded.indices.to_numpy()])
+
+    def taken(self, at: Ints) -> Self:
+        return replace(self, codes=self.codes[at])
+
+    def column(self) -> Any:
+        if self.names.type == pa.int64():
+            return self.names.to_numpy()[self.codes]
+        return pd.Categorical.from_codes(self.codes, pd.Index(self.names.to_pylist(), dtype="str"))
+
+
+def _read(
+    connection: Connection, sums: Subquery, keys: Sequence[str], measures: Sequence[str]
+) -> tuple[dict[str, Any], dict[str, LineMeasure]]:
+    """Columns of keys, and measures. Those that nobody measured are not read: they may be most of them."""
+    counts = connection.execute(select(*(func.count(sums.c[name]) for name in measures))).one()
+    present = [name for name, count in zip(measures, counts, strict=True) if count]
+    names = (*keys, *present)
+    columns = dict(zip(names, _columns(connection, select(*(sums.c[name] for name in names))), strict=True))
+    found = {name: _text_or_numbers(columns[name], text=name == "bucket") for name in keys}
+    numbers = {name: _measure(columns[name]) for name in present}
+    rows = len(next(iter(numbers.values())).values) if numbers else 0
+    none = LineMeasure(np.zeros(rows, np.int64), np.ones(rows, np.bool_))
+    return found, {name: numbers.get(name, none) for name in measures}
+
+
+def _columns(connection: Connection, statement: Select[Any]) -> list[list[Sequence[Any]]]:
+    """The columns, integers and texts, in small parts: rows of which many live at once are looked through by
+    the garbage collector, again and again."""
+    columns: list[list[Sequence[Any]]] = [[] for _ in statement.selected_columns]
+    with closing(connection.execute(statement)) as result:
+        assert result.cursor is not None
+        while part := result.cursor.fetchmany(_PART):
+            for column, values in zip(columns, zip(*part, strict=True), strict=True):
+                column.append(values)
+    return columns
+
+
+def _text_or_numbers(parts: Sequence[Sequence[Any]], *, text: bool) -> Any:
+    if text:
+        return pa.chunked_array([pa.array(part, pa.string()) for part in parts], pa.string()).combine_chunks()
+    return np.concatenate([np.array(part, np.int64) for part in parts]) if parts else np.zeros(0, np.int64)
+
+
+def _measure(parts: Sequence[Sequence[Any]]) -> LineMeasure:
+    found = [LineMeasure.of_plain(part) for part in parts]
+    return LineMeasure(
+        np.concatenate([part.values for part in found]), np.concatenate([part.missing for part in found])
+    )
+
+
+def _names(connection: Connection, table: Table, names: Sequence[str], ids: Ints) -> list[Any]:
+    """The values of ``names`` of each of ``ids``, which are sorted, as arrays of Arrow."""
+    columns = [table.c.id, *(table.c[name] for name in names)]
+    statement = select(*columns).where(among(connection, table.c.id, ids.tolist()))
+    found, *parts = _columns(connection, statement)
+    order = np.argsort(_text_or_numbers(found, text=False))
+    return [
+        (
+            pa.array(_text_or_numbers(values, text=False))
+            if isinstance(column.type, BigInteger)
+            else _text_or_numbers(values, text=True)
+        ).take(order)
+        for column, values in zip(columns[1:], parts, strict=True)
+    ]
+
+
+def _by_codes(codes: Sequence[Ints], numbers: Numbers) -> tuple[Ints, dict[str, LineMeasure]]:
+    """The position of a row of each distinct combination of codes, in their order, and the sums."""
+    rows = len(next(iter(numbers.values())).values)
+    if not rows:
+        return np.zeros(0, np.int64), dict(numbers)
+    key, room = np.zeros(rows, np.int64), 1
+    for code in codes:
+        least, size = int(code.min()), int(code.max() - code.min()) + 1
+        if room * size > _ROOM:
+            used, key = np.unique(key, return_inverse=True)
+            room = len(used)
+        key, room = key * size + (code - least), room * size
+    _, firsts = np.unique(key, return_index=True)
+    if len(firsts) == rows:
+        # As they came in most cases: nothing is to be added.
+        return firsts, {name: LineMeasure(n.values[firsts], n.missing[firsts]) for name, n in numbers.items()}
+    [_], found = summed([key], numbers, INT64_MAX)
+    return firsts, found
