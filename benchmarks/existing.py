@@ -1,16 +1,19 @@
-"""A report from series that are already there: gpucost's own time against the bare queries'.
+"""A report from series that are already there: by queries, and by samples (remote read).
 
 A month of 1,000 GPUs and 20,000 pods as kube-state-metrics and dcgm-exporter show it, in a real Prometheus.
 All of it would be a billion samples, so the default holds one day of that month at one scrape a minute;
 months are read a day at a time, so the figures of a day times 31 are the month's. Blocks are compacted
 before they are measured, as those of a month are. What is measured: reading the day and attributing it, in
-seconds of the processor, our own and the server's (several queries are under way at once, so that waiting
-for one says little), and how many samples the server read for it. The baseline is the very same queries,
-sent again one by one by urllib, their answers read and thrown away.
+seconds of the processor, our own and the server's (several requests are under way at once, so that waiting
+for one says little), and how many samples the server read for it. The baseline of queries is the very same
+queries, sent again one by one by urllib, their answers read and thrown away; that of samples is the queries,
+and the samples stored in the series that were read.
 
     python benchmarks/existing.py [--gpus 1000] [--pods 20000] [--days 1] [--scrape 60] [--blocks FOLDER]
+                                  [--growth HOURS]
 
-With ``--blocks``, blocks are kept in that folder, and those that are there are measured again.
+With ``--blocks``, blocks are kept in that folder, and those that are there are measured again. ``--growth``
+prints what samples of some hours of 100, 1,000 and 10,000 GPUs cost.
 """
 
 from __future__ import annotations
@@ -25,7 +28,8 @@ import tempfile
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +37,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.support.existing_cluster import CLUSTER, big_world, write_blocks
 from gpucost.attribution.attribute import attribute
-from gpucost.domain.time import DAY_MS, SECOND_MS, Window
+from gpucost.domain.time import DAY_MS, HOUR_MS, SECOND_MS, Window
 from gpucost.telemetry.prometheus.api_client import PrometheusClient
+from gpucost.telemetry.prometheus.remote_read import RemoteReader
 from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
 from gpucost.telemetry.upstream.kube_reader import UpstreamSettings
 from gpucost.telemetry.upstream.upstream_source import UpstreamSource
@@ -43,7 +48,13 @@ from tests.support.existing.world import T0
 from tests.support.frames import NamespaceTeams
 from tests.support.prometheus import running_prometheus
 
-LIMIT = 0.5
+LIMITS = {
+    "own/bare_queries": 0.5,
+    "samples_read/stored, by samples": 1.1,
+    "server, by samples/by queries": 0.5,
+    "own s a day of 1,000 GPUs, by queries": 1.5,
+    "server and own s a day of 1,000 GPUs, by samples": 2.0,
+}
 MONTH_DAYS = 31
 # While it is measured, blocks stay as they are: compaction would disturb it.
 _COMPACTED_S = 90
@@ -62,9 +73,26 @@ class RecordingClient(PrometheusClient):
         return super()._send(path, form)
 
 
-def report(client: RecordingClient, window: Window) -> dict[str, float]:
+class KeepingReader(RemoteReader):
+    """Keeps all that it read, so that samples that were read twice can be told from those stored."""
+
+    def __init__(self, client: PrometheusClient) -> None:
+        super().__init__(client, least_nodes=0, kept_bytes=1 << 40)
+
+    def stored(self) -> int:
+        """The samples of the series that were read, inside the time that was asked for, each once."""
+        most: dict[object, int] = {}
+        for key in self._kept.values():
+            table, statistics = key.result()
+            counts = statistics.grid("count")[0].sum(axis=1).astype(int).tolist()
+            for labels, count in zip(table.keys, counts, strict=True):
+                most[labels] = max(most.get(labels, 0), count)
+        return sum(most.values())
+
+
+def report(client: PrometheusClient, window: Window) -> dict[str, float]:
     """Read and attribute; seconds in all, and of the processor, own and the server's; and what came out."""
-    client.asked.clear()
+    before = client.stats.queries
     began, cpu, server = time.perf_counter(), time.process_time(), server_cpu(client.url)
     source = UpstreamSource(client, PrometheusSourceSettings(), UpstreamSettings(), now=lambda: window.end_ms)
     frames = source.read(CLUSTER, window)
@@ -73,7 +101,7 @@ def report(client: RecordingClient, window: Window) -> dict[str, float]:
     whole_s, cpu_s = time.perf_counter() - began, time.process_time() - cpu
     pods = int(frames.allocations["pod_uid"].nunique())
     figures = {"report_s": whole_s, "own_s": cpu_s, "server_s": server_cpu(client.url) - server}
-    return figures | {"queries": len(client.asked), "pods": pods, "lines": len(attribution.lines)}
+    return figures | {"queries": client.stats.queries - before, "pods": pods, "lines": len(attribution.lines)}
 
 
 def server_cpu(url: str) -> float:
@@ -124,73 +152,114 @@ def compact(data: Path) -> None:
                 seen, since = blocks(), time.monotonic()
 
 
-def measure(url: str, window: Window, times: int = 3) -> dict[str, float]:
+def medians(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {name: statistics.median(each[name] for each in found) for name in found[0]}
+
+
+def by_queries(url: str, window: Window, times: int) -> dict[str, float]:
     """Medians of some turns of both, one after the other; the first turn warms the server."""
     found: list[dict[str, float]] = []
     with RecordingClient(url) as client:
         for turn in range(times + 1):
+            client.asked.clear()
             figures = report(client, window)
             bare_s, size = replay(client)
             if turn:
                 found.append(figures | {"bare_s": bare_s, "answer_mb": size / 1e6})
-        found = [each | {"samples_read": samples_read(client)} for each in found]
-    return {name: statistics.median(each[name] for each in found) for name in found[0]}
+        return medians(found) | {"samples_read": samples_read(client)}
+
+
+def by_samples(url: str, window: Window, times: int) -> dict[str, float]:
+    """As ``by_queries``, with samples by remote read; each turn reads anew."""
+    found: list[dict[str, float]] = []
+    for turn in range(times + 1):
+        with PrometheusClient(url) as client:
+            client.samples = reader = KeepingReader(client)
+            figures = report(client, window)
+            if not reader.is_there:
+                raise RuntimeError("the server sent no samples")
+            if turn:
+                found.append(figures | {"samples_read": reader.samples, "samples_used": reader.stored()})
+    return medians(found)
+
+
+@contextmanager
+def served(args: argparse.Namespace, gpus: int, days: float) -> Iterator[tuple[str, dict[str, float]]]:
+    """A server over compacted blocks, and what is in them."""
+    folder = args.blocks or Path(tempfile.mkdtemp(prefix="gpucost-bench-"))
+    try:
+        began = time.perf_counter()
+        world = big_world(gpus, args.pods * gpus / 1000 / MONTH_DAYS, days)
+        data = folder / f"data-{gpus}-{args.pods}-{days:g}-{args.scrape}"
+        if not data.exists():
+            write_blocks(world, args.scrape * SECOND_MS, data, lambda part: print(f"{part:.0%}", flush=True))
+            compact(data)
+        written = [json.loads(meta.read_text()) for meta in data.glob("*/meta.json")]
+        told = {"samples": sum(block["stats"]["numSamples"] for block in written), "blocks": len(written)}
+        told |= {"gpus": sum(node.boards for node in world.nodes), "build_s": time.perf_counter() - began}
+        with running_prometheus(data, *_AS_WRITTEN) as url:
+            yield url, told
+    finally:
+        if not args.blocks:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def say(way: str, gpus: int, days: float, found: Mapping[str, float]) -> None:
+    print(
+        f"{gpus} GPUs, {days:g} days, {way}: {found['pods']:.0f} pods, {found['queries']:.0f} requests, "
+        f"{found['samples_read']:,.0f} samples read; report {found['report_s']:.2f} s; "
+        f"CPU of the server {found['server_s']:.2f} s, own {found['own_s']:.2f} s"
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gpus", type=int, default=1000)
-    parser.add_argument("--pods", type=int, default=20_000, help="in a month of 31 days")
+    parser.add_argument("--pods", type=int, default=20_000, help="of 1,000 GPUs in a month of 31 days")
     parser.add_argument("--days", type=float, default=1, help="of the month that are written and read")
     parser.add_argument("--scrape", type=int, default=60, help="seconds")
+    parser.add_argument("--times", type=int, default=3, help="of which the median counts")
     parser.add_argument("--blocks", type=Path, help="a folder for blocks that are measured again")
+    parser.add_argument(
+        "--growth", type=float, default=0, help="hours that are read of 100, 1,000 and 10,000 GPUs as well"
+    )
     args = parser.parse_args()
-    folder = args.blocks or Path(tempfile.mkdtemp(prefix="gpucost-bench-"))
-    try:
-        began = time.perf_counter()
-        world = big_world(args.gpus, args.pods / MONTH_DAYS, args.days)
-        data = folder / f"data-{args.gpus}-{args.pods}-{args.days:g}-{args.scrape}"
-        if not data.exists():
-            write_blocks(world, args.scrape * SECOND_MS, data, lambda part: print(f"{part:.0%}", flush=True))
-            compact(data)
-        written = [json.loads(meta.read_text()) for meta in data.glob("*/meta.json")]
-        samples = sum(block["stats"]["numSamples"] for block in written)
-        build_s = time.perf_counter() - began
-        with running_prometheus(data, *_AS_WRITTEN) as url:
-            figures = measure(url, Window(T0, T0 + round(args.days * DAY_MS)))
-    finally:
-        if not args.blocks:
-            shutil.rmtree(folder, ignore_errors=True)
-    boards = sum(node.boards for node in world.nodes)
-    times = MONTH_DAYS / args.days
-    print(f"{samples:,} samples of {boards} GPUs in {len(written)} blocks, {build_s:.0f} s")
-    ratio = figures["samples_read"] / samples
-    print(
-        f"{args.days:g} days: {figures['pods']:.0f} pods, {figures['queries']:.0f} queries, "
-        f"{figures['samples_read']:,.0f} samples read by the server, {ratio:.2f} of those stored; "
-        f"report {figures['report_s']:.2f} s; CPU of the server {figures['server_s']:.2f} s, "
-        f"own {figures['own_s']:.2f} s; bare {figures['bare_s']:.2f} s"
-    )
-    print(
-        f"extrapolated to {MONTH_DAYS} days (times {times:g}): own {figures['own_s'] * times:.0f} s, ", end=""
-    )
-    print(f"bare queries {figures['bare_s'] * times:.0f} s, report {figures['report_s'] * times:.0f} s")
-    figures |= {"gpus": boards, "samples": samples, "days": args.days, "scrape_s": args.scrape}
-    figures["peak_rss_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    figures["month_own_s_extrapolated"] = figures["own_s"] * times
-    figures["month_report_s_extrapolated"] = figures["report_s"] * times
+    with served(args, args.gpus, args.days) as (url, told):
+        window = Window(T0, T0 + round(args.days * DAY_MS))
+        queries = by_queries(url, window, args.times)
+        samples = by_samples(url, window, args.times)
+    print(f"{told['samples']:,} samples of {told['gpus']} GPUs in {told['blocks']} blocks")
+    say("by queries", args.gpus, args.days, queries)
+    say("by samples", args.gpus, args.days, samples)
+    growth = {}
+    for gpus in (100, 1_000, 10_000) if args.growth else ():
+        with served(args, gpus, args.growth / 24) as (url, _):
+            found = by_samples(url, Window(T0, T0 + round(args.growth * HOUR_MS)), 1)
+        say("by samples", gpus, args.growth / 24, found)
+        growth[str(gpus)] = {name: round(found[name], 3) for name in ("report_s", "own_s", "server_s")}
+    per_day = 1000 / told["gpus"] / args.days
     ratios = {
-        "own/bare_queries": round(figures["own_s"] / figures["bare_s"], 3),
-        "own/server": round(figures["own_s"] / figures["server_s"], 3),
-        "samples_read/stored": round(ratio, 3),
+        "own/bare_queries": queries["own_s"] / queries["bare_s"],
+        "samples_read/stored, by samples": samples["samples_read"] / samples["samples_used"],
+        "server, by samples/by queries": samples["server_s"] / queries["server_s"],
+        "own s a day of 1,000 GPUs, by queries": queries["own_s"] * per_day,
+        "server and own s a day of 1,000 GPUs, by samples": (samples["own_s"] + samples["server_s"])
+        * per_day,
     }
-    limits = {"own/bare_queries": LIMIT}
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    month = {
+        f"month_{name}_s_extrapolated, by samples": samples[f"{name}_s"] * MONTH_DAYS / args.days
+        for name in ("report", "own", "server")
+    }
+    figures = {f"{name}, by queries": value for name, value in queries.items()}
+    figures |= {f"{name}, by samples": value for name, value in samples.items()}
+    figures |= told | {"days": args.days, "scrape_s": args.scrape, "peak_rss_mb": peak} | month
     result = {
         "name": "existing",
-        "figures": {name: round(value, 3) for name, value in figures.items()},
-        "ratios": ratios,
-        "limits": limits,
-        "holds": all(ratios[name] <= limit for name, limit in limits.items()),
+        "figures": {name: round(value, 3) for name, value in figures.items()} | {"growth": growth},
+        "ratios": {name: round(value, 3) for name, value in ratios.items()},
+        "limits": LIMITS,
+        "holds": all(ratios[name] <= limit for name, limit in LIMITS.items()),
     }
     print(json.dumps(result))
 

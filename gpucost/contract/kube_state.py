@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 REQUESTS = "kube_pod_container_resource_requests"
 INIT_REQUESTS = "kube_pod_init_container_resource_requests"
@@ -78,16 +79,19 @@ _UNFIT = re.compile(r"[^a-zA-Z0-9_]")
 _MIG = re.compile(r"nvidia_com_mig_(?P<profile>\d+g_\d+gb)(?P<media>_me)?(?P<shared>_shared)?\Z")
 
 
+@lru_cache(maxsize=4096)
 def sanitised(name: str) -> str:
     """``nvidia.com/gpu`` -> ``nvidia_com_gpu``, as the value of label ``resource`` and within label names."""
     return _UNFIT.sub("_", name)
 
 
+@lru_cache(maxsize=4096)
 def label_name(kubernetes_label: str) -> str:
     """``example.com/tier`` -> ``label_example_com_tier``, in kube_*_labels."""
     return f"label_{sanitised(kubernetes_label)}"
 
 
+@lru_cache(maxsize=4096)
 def annotation_name(annotation: str) -> str:
     """``example.com/tier`` -> ``annotation_example_com_tier``, in kube_pod_annotations."""
     return f"annotation_{sanitised(annotation)}"

@@ -63,6 +63,7 @@ _READ_BYTES = 1 << 20
 _DECODED_BYTES = 4 << 20
 _MOST_FRAME = 64 << 20
 _KEPT_BYTES = 128 << 20
+_MOST_LABELS = 500_000
 LEAST_NODES = 16
 _LOOK_BACK_MS = 5 * MINUTE_MS
 """For how long a sample is the latest one: Prometheus' own default (--query.lookback-delta)."""
@@ -92,6 +93,7 @@ class RemoteReader:
         self._lock = threading.Lock()
         self._kept: OrderedDict[object, Future[_Samples]] = OrderedDict()
         self._external: Mapping[str, str] | None = None
+        self._labels: _ReadLabels | None = None
         self.is_there = True
         self.samples = 0
         """Read so far."""
@@ -191,8 +193,10 @@ class RemoteReader:
             if status != 200:
                 raise QueryRejected(f"{url} answered {status} to a remote read")
             try:
+                if self._labels is None:
+                    self._labels = _ReadLabels()
                 with COLLECTOR.paused():
-                    return _decoded(response.raw, ranges)
+                    return _decoded(response.raw, ranges, self._labels)
             except _BrokenStream as error:
                 raise SourceUnreachable(f"{url} broke off a remote read: {error}") from None
 
@@ -252,29 +256,31 @@ def _request(selector: SeriesSelector, ranges: SampleRanges) -> bytes:
 
 
 class _ReadLabels(dict[bytes, tuple[str, str]]):
-    """Messages ``Label``, each read once."""
+    """Messages ``Label``, each read once; those of one family of series are mostly those of the next."""
 
     def __init__(self) -> None:
+        from gpucost.telemetry.prometheus.remote_read_pb2 import Label
+
         super().__init__()
+        self._read = Label.FromString
         self._names: dict[LabelNames, LabelNames] = {}
+
+    def __missing__(self, message: bytes) -> tuple[str, str]:
+        if len(self) > _MOST_LABELS:
+            self.clear()
+        read = self._read(message)
+        found = self[message] = sys.intern(read.name), read.value
+        return found
 
     def same(self, names: LabelNames) -> LabelNames:
         """One object for equal names."""
         return self._names.setdefault(names, names)
 
-    def __missing__(self, message: bytes) -> tuple[str, str]:
-        from gpucost.telemetry.prometheus import remote_read_pb2 as wire
 
-        read = wire.Label.FromString(message)
-        found = self[message] = sys.intern(read.name), read.value
-        return found
-
-
-def _decoded(raw: ByteStream, ranges: SampleRanges) -> _Samples:
+def _decoded(raw: ByteStream, ranges: SampleRanges, read_labels: _ReadLabels) -> _Samples:
     from gpucost.telemetry.prometheus import remote_read_pb2 as wire
 
     statistics = RangeStatistics(ranges)
-    read_labels = _ReadLabels()
     rows: dict[LabelKey, int] = {}
     chunks: list[bytes] = []
     of: list[int] = []

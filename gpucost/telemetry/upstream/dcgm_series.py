@@ -311,12 +311,13 @@ class DcgmReader:
         return max(1, MOST_POINTS // max(series, 1))
 
     def _whose(self, name: str, stats: StepStatistics) -> Iterator[tuple[int, DeviceSubject, SeriesOrigin]]:
+        meant, is_measured = self._meaning(name).field, self.subjects.dialect.is_measured
         for at, (place, labels) in enumerate(zip(stats.places, stats.labels, strict=True)):
             if place not in self._known:
                 self._known[place] = self.subjects.of(labels), self.subjects.source("", labels)
-            key, (_, *source) = self._known[place]
-            if key is not None and self.subjects.is_measured(name, labels):
-                yield at, key, (name, *source)
+            key, source = self._known[place]
+            if key is not None and is_measured(meant, labels):
+                yield at, key, (name, *source[1:])
 
     def _interval(self, name: str, stats: StepStatistics, at: int) -> float:
         """The scrape interval of the job of this series: the median distance between the samples of one of

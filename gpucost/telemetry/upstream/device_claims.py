@@ -331,7 +331,11 @@ def of_devices(
     """Time observed and amount of devices that have a row of their own beside those of pods."""
     own: dict[DcgmDevice, tuple[Floats, Floats]] = {}
     pods: dict[DcgmDevice, Floats] = {}
+    named = {key.device for key in reading.keys if key.uids}
+    both = named & {key.device for key in reading.keys if not key.uids}
     for key, row in reading.keys.items():
+        if key.device not in both:
+            continue
         if key.uids:
             seen = reading.observed[row]
             pods[key.device] = np.maximum(pods[key.device], seen) if key.device in pods else seen
@@ -341,7 +345,7 @@ def of_devices(
     return {
         device: found
         for device, found in own.items()
-        if device in pods and (found[0] + pods[device] > length_ms + 2 * slack_ms).any()
+        if (found[0] + pods[device] > length_ms + 2 * slack_ms).any()
     }
 
 

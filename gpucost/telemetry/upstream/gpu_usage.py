@@ -242,15 +242,16 @@ class _Reading:
         graphics, busy = (self._names.get(field, ()) for field in (DcgmField.GRAPHICS, DcgmField.BUSY))
         if not graphics or not busy:
             return bool(graphics)
-        lacking: dict[DcgmDevice, Floats] = {}
-        for field, reading in self._gauges.items():
-            for key, row in reading.keys.items():
-                seen = lacking.setdefault(key.device, np.zeros((2, len(self._steps))))[
-                    int(field is DcgmField.BUSY)
-                ]
-                np.maximum(seen, reading.observed[row], out=seen)
+        devices: dict[DcgmDevice, int] = {}
+        rows = [
+            [devices.setdefault(key.device, len(devices)) for key in reading.keys]
+            for reading in self._gauges.values()
+        ]
+        seen = np.zeros((2, len(devices), len(self._steps)))
+        for (field, reading), of in zip(self._gauges.items(), rows, strict=True):
+            np.maximum.at(seen[int(field is DcgmField.BUSY)], of, reading.observed)
         # What was read may tell it; only else the server is asked.
-        if any(((seen[0] > 0) & (seen[1] == 0)).any() for seen in lacking.values()):
+        if ((seen[0] > 0) & (seen[1] == 0)).any():
             return True
         return has_others(self._read.reader, self._whole, graphics, busy)
 

@@ -62,6 +62,7 @@ from gpucost.telemetry.evidence.nodes import rows_of
 from gpucost.telemetry.evidence.signals import read_progress
 from gpucost.telemetry.prometheus.api_client import PrometheusClient, QueryStats
 from gpucost.telemetry.prometheus.promql import by, over_time
+from gpucost.telemetry.prometheus.query_response import COLLECTOR
 from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
 from gpucost.telemetry.prometheus.trust import OTHER_KINDS, device_kinds, refusals
 from gpucost.telemetry.upstream.dcgm_gpus import read_gpus
@@ -327,8 +328,10 @@ class UpstreamSource:
         for part in window.split(self._settings.max_span_ms):
             # Which jobs are believed is decided near the window: a job may be renamed within a month.
             near = reader if part == window else self._sampling(reader.cluster, part)
-            for name, found in _read_part(near, part, problems):
-                rows[name] += found
+            # Hundreds of thousands of rows and labels, none of which is garbage.
+            with COLLECTOR.paused():
+                for name, found in _read_part(near, part, problems):
+                    rows[name] += found
         return frames_of(rows, problems.values())
 
     def _sampling(self, cluster: str, window: Window) -> KubeStateReader:
