@@ -247,8 +247,8 @@ class PrometheusClient(PrometheusConnect):  # type: ignore[misc]
         answer = joined(answers)
         for series in answer.result:
             series["values"] = [point for point in series["values"] if point[0] * 1000 > start_ms - 0.5]
-        answer.result[:] = [series for series in answer.result if series["values"]]
-        return answer
+        kept = [series for series in answer.result if series["values"]]
+        return QueryResponse(kept, answer.warnings, answer.infos)
 
     def series(
         self, selector: PromQL, start_ms: int | None = None, end_ms: int | None = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from operator import itemgetter
 from typing import TypeVar, cast
 
 import numpy as np
@@ -24,12 +23,11 @@ from gpucost.telemetry.prometheus.promql import (
     taken,
 )
 from gpucost.telemetry.prometheus.query_response import (
-    COLLECTOR,
     QueryResponse,
     ResultSeries,
+    columns_of,
     holding,
     instant_place,
-    point_times,
 )
 from gpucost.telemetry.prometheus.request_turns import QuestionBatch
 from gpucost.telemetry.prometheus.sample_expressions import (
@@ -216,7 +214,9 @@ class ClusterReader:
         sampled = self._sampled(expression, first_ms, step_ms, number)
         if sampled is not None:
             return sampled
-        return series_grid(self.matrix(expression, first_ms, last_ms, step_ms), first_ms, step_ms, number)
+        answer = self._client.query_range(expression, first_ms, last_ms, step_ms)
+        self._whole(answer)
+        return series_grid(answer, first_ms, step_ms, number)
 
     @property
     def is_sampled(self) -> bool:
@@ -325,20 +325,16 @@ def with_renamed(labels: Iterable[str]) -> tuple[str, ...]:
     return tuple(name for label in labels for name in (label, renamed(label)))
 
 
-def series_grid(found: Sequence[ResultSeries], first_ms: int, step_ms: int, number: int) -> SeriesGrid:
-    """A matrix in columns: the points of all series at once. Raises AnswerRefused for a point outside."""
+def series_grid(answer: QueryResponse, first_ms: int, step_ms: int, number: int) -> SeriesGrid:
+    """A matrix in columns. Raises AnswerRefused for a point outside."""
+    found, columns = answer.result, answer.columns or columns_of(answer.result)
     values = np.full((len(found), number), np.nan)
     present = np.zeros(values.shape, dtype=np.bool_)
-    with COLLECTOR.paused():
-        many = [len(each["values"]) for each in found]
-        every = [point for each in found for point in each["values"]]
-        told = np.fromiter(map(float, map(itemgetter(1), every)), dtype=np.float64, count=len(every))
-        times = point_times(every)
-    places = -(-(times - first_ms) // step_ms)
-    for at in times[(places < 0) | (places >= number)][:1].tolist():
+    places = -(-(columns.times - first_ms) // step_ms)
+    for at in columns.times[(places < 0) | (places >= number)][:1].tolist():
         instant_place(at, first_ms, step_ms, number)
-    at = np.repeat(np.arange(len(found)), many), places
-    values[at], present[at] = told, True
+    at = np.repeat(np.arange(len(found)), columns.lengths), places
+    values[at], present[at] = columns.values, True
     return SeriesGrid(LabelTable.of(each["metric"] for each in found), values, present)
 
 

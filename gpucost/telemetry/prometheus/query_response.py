@@ -8,12 +8,13 @@ import math
 import operator
 import re
 import threading
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, pairwise
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypedDict
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -66,13 +67,54 @@ class GarbageCollector:
 COLLECTOR = GarbageCollector()
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class PointColumns:
+    """The points of all series of an answer, one series after the other: instants in milliseconds, values,
+    and how many each series has."""
+
+    times: IntColumn
+    values: npt.NDArray[np.float64]
+    lengths: Sequence[int]
+
+
 @dataclass(frozen=True, slots=True)
 class QueryResponse:
-    """``result`` as in the API (vector, matrix or label sets), and the server's warnings and infos."""
+    """``result`` as in the API (vector, matrix or label sets), and the server's warnings and infos. Of a
+    vector or a matrix from one request also its points in ``columns``."""
 
     result: list[ResultSeries]
     warnings: tuple[str, ...] = ()
     infos: tuple[str, ...] = ()
+    columns: PointColumns | None = field(default=None, compare=False)
+
+
+class _VectorEntry(TypedDict):
+    metric: dict[str, str]
+    value: tuple[float, str]
+
+
+class _MatrixEntry(TypedDict):
+    metric: dict[str, str]
+    values: list[tuple[float, str]]
+
+
+class _ResultData(TypedDict, total=False):
+    resultType: str
+    result: msgspec.Raw
+
+
+class _ResultDocument(TypedDict, total=False):
+    status: Any
+    data: _ResultData
+    warnings: list[Any] | None
+    infos: list[Any] | None
+
+
+_ENTRIES: Mapping[str, msgspec.json.Decoder[list[ResultSeries]]] = {
+    "vector": msgspec.json.Decoder(list[_VectorEntry]),
+    "matrix": msgspec.json.Decoder(list[_MatrixEntry]),
+}
+_RESULTS = msgspec.json.Decoder(_ResultDocument)
 
 
 def parse(server: str, status: int, body: bytes, *, key: str = "") -> QueryResponse:
@@ -80,6 +122,9 @@ def parse(server: str, status: int, body: bytes, *, key: str = "") -> QueryRespo
 
     Some answers are plain texts: with ``key`` each is made a label set, with the text under that key.
     """
+    found = _of_query(body) if status == 200 else None
+    if found is not None:
+        return found
     document = _document(body)
     if status != 200:
         raise _failure(server, status, document if isinstance(document, dict) else {})
@@ -94,6 +139,43 @@ def parse(server: str, status: int, body: bytes, *, key: str = "") -> QueryRespo
         said = shorten(body[:120].decode("utf-8", "replace"))
         raise SourceUnreachable(f"{server} does not speak the Prometheus API; it answered {said}")
     return QueryResponse(result, _texts(document.get("warnings")), _texts(document.get("infos")))
+
+
+def _of_query(body: bytes) -> QueryResponse | None:
+    """A vector or a matrix, checked while it is read; None for all else, as for what is wrong with it."""
+    try:
+        with COLLECTOR.paused():
+            document = _RESULTS.decode(body)
+            if document["status"] != "success":
+                return None
+            kind = document["data"]["resultType"]
+            result = _ENTRIES[kind].decode(document["data"]["result"])
+            is_vector = kind == "vector"
+            values = (
+                [[each["value"]] for each in result] if is_vector else [each["values"] for each in result]
+            )
+            columns = _columns([*chain.from_iterable(values)], [*map(len, values)])
+    except (KeyError, ValueError):
+        return None
+    if columns is None:
+        return None
+    warnings, infos = document.get("warnings"), document.get("infos")
+    return QueryResponse(result, _texts(warnings), _texts(infos), columns)
+
+
+def _columns(points: Sequence[tuple[float, str]], lengths: Sequence[int]) -> PointColumns | None:
+    """None where an instant or a number is none."""
+    if not points:
+        return PointColumns(np.empty(0, dtype=np.int64), np.empty(0), lengths)
+    seconds, texts = zip(*points, strict=True)
+    try:
+        values = np.fromiter(map(float, texts), dtype=np.float64, count=len(texts))
+    except ValueError:
+        return None
+    times = np.fromiter(seconds, dtype=np.float64, count=len(texts)) * 1000
+    if not (times.min() > -LATEST_MS and times.max() < LATEST_MS):
+        return None
+    return PointColumns(np.rint(times).astype(np.int64), values, lengths)
 
 
 def parse_status(server: str, status: int, body: bytes) -> dict[str, str]:
@@ -127,19 +209,29 @@ def checked(
     """
     kept = [series for series in answer.result if series.get("values") != []]
     names = {frozenset(series["metric"].items()) for series in kept}
-    if len(names) < len(kept) or not _follow(kept, start_ms - step_ms + 1, end_ms, step_ms):
+    columns = answer.columns or columns_of(kept)
+    if len(names) < len(kept) or not _follow(columns, start_ms - step_ms + 1, end_ms, step_ms):
         _refuse(server, kept, start_ms, end_ms, step_ms)
-    return QueryResponse(kept, answer.warnings, answer.infos)
+    columns = PointColumns(columns.times, columns.values, [each for each in columns.lengths if each])
+    return QueryResponse(kept, answer.warnings, answer.infos, columns)
 
 
-def _follow(kept: list[ResultSeries], low_ms: int, high_ms: int, step_ms: int) -> bool:
-    """Whether the points of each series are ordered, inside, and steps apart: of all series in one column."""
-    values = [series["values"] if "values" in series else [series["value"]] for series in kept]
-    times = point_times(chain.from_iterable(values))
+def columns_of(found: Sequence[ResultSeries]) -> PointColumns:
+    """Of what was read already."""
+    values = [series["values"] if "values" in series else [series["value"]] for series in found]
+    points = [*chain.from_iterable(values)]
+    told = np.fromiter(map(float, map(operator.itemgetter(1), points)), dtype=np.float64, count=len(points))
+    return PointColumns(point_times(points), told, [*map(len, values)])
+
+
+def _follow(columns: PointColumns, low_ms: int, high_ms: int, step_ms: int) -> bool:
+    """Whether the points of each series are ordered, inside, and steps apart."""
+    times = columns.times
     if not len(times):
         return True
     first = np.zeros(len(times), dtype=np.bool_)
-    first[np.cumsum([0, *map(len, values[:-1])])] = True
+    lengths = [each for each in columns.lengths if each]
+    first[np.cumsum([0, *lengths[:-1]])] = True
     gaps = np.diff(times)
     is_apart = (gaps > 0) & (gaps % step_ms == 0) | first[1:]
     return bool(is_apart.all() and times.min() >= low_ms and times.max() <= high_ms)

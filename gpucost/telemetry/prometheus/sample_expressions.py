@@ -54,12 +54,18 @@ class LabelTable:
 
     @classmethod
     def of(cls, rows: Iterable[Mapping[str, str]]) -> LabelTable:
-        """Of labels as they come in answers."""
-        names: dict[LabelNames, LabelNames] = {}
+        """Of labels as they come in answers: nearly always sorted, and none of them empty."""
+        order: dict[LabelNames, LabelNames] = {}
         found: list[LabelKey] = []
         for row in rows:
-            own = (*sorted(name for name, value in row.items() if value),)
-            found.append((names.setdefault(own, own), (*map(row.__getitem__, own),)))
+            names, values = (*row,), (*row.values(),)
+            if names not in order:
+                order[names] = (*sorted(names),)
+            own = order[names]
+            if own != names or not all(values):
+                own = (*(name for name in own if row[name]),)
+                own, values = order.setdefault(own, own), (*map(row.__getitem__, own),)
+            found.append((own, values))
         return cls(found)
 
     @cached_property

@@ -29,7 +29,7 @@ from gpucost.telemetry.prometheus.promql import (
     without,
 )
 from gpucost.telemetry.prometheus.query_response import BEYOND, whole_count
-from gpucost.telemetry.prometheus.sample_expressions import SeriesGrid
+from gpucost.telemetry.prometheus.sample_expressions import LabelKey, SeriesGrid
 from gpucost.telemetry.upstream.device_subjects import (
     NEEDLESS,
     DeviceSubject,
@@ -93,6 +93,7 @@ class DcgmReader:
     _known: dict[SeriesPlace, tuple[DeviceSubject | None, SeriesOrigin]] = field(default_factory=dict)
     _most: int = 0
     _ahead: dict[object, StepStatistics] = field(default_factory=dict)
+    _places: _PlacesByKey = field(default_factory=lambda: _PlacesByKey())
 
     @property
     def length_ms(self) -> int:
@@ -257,10 +258,10 @@ class DcgmReader:
         found = [(key, *one) for key, parts in read.items() for one in parts]
         for table in {id(grid.table): grid.table for _, _, grid in found}.values():
             # Functions of the same samples share their labels.
-            keys[id(table)] = [frozenset(zip(*key, strict=True)) for key in table.keys]
+            keys[id(table)] = [*map(self._places.__getitem__, table.keys)]
         seen = {keys[id(grid.table)][row] for _, _, grid in found for row in grid.any_rows.tolist()}
         # In the order of a server's answer, so that sums are of the same order whatever was asked.
-        places = {place: at for at, place in enumerate(sorted(seen, key=sorted))}
+        places = {place: at for at, place in enumerate(sorted(seen))}
         grids = {key: np.full((len(places), len(self.steps)), np.nan) for key in read}
         for key, first, grid in found:
             own = np.array([places.get(each, -1) for each in keys[id(grid.table)]], dtype=np.int64)
@@ -396,6 +397,14 @@ class DcgmReader:
             if row is not None:
                 times, values = points(each)
                 found[row] = np.array(times, dtype=np.float64), np.array(values, dtype=np.float64)
+        return found
+
+
+class _PlacesByKey(dict[LabelKey, SeriesPlace]):
+    """The labels of series, each set of them put together once: most metrics have the same."""
+
+    def __missing__(self, key: LabelKey) -> SeriesPlace:
+        found = self[key] = (*zip(*key, strict=True),)
         return found
 
 

@@ -140,7 +140,8 @@ NEEDLESS = (
 )
 
 SeriesLabels = Mapping[str, str]
-SeriesPlace = frozenset[tuple[str, str]]
+SeriesPlace = tuple[tuple[str, str], ...]
+"""Labels by name."""
 DcgmDevice = tuple[str, str]
 """UUID of the GPU, and id of the MIG instance or an empty text."""
 SeriesOrigin = tuple[str, ...]
@@ -153,7 +154,8 @@ def first_of(labels: SeriesLabels, names: Iterable[str]) -> str:
 
 def place_of(labels: SeriesLabels) -> SeriesPlace:
     """The labels that distinguish a series from others of its metric, without those that have no use here."""
-    return frozenset(each for each in labels.items() if each[0] != "__name__" and each[0] not in NEEDLESS)
+    kept = (each for each in labels.items() if each[0] != "__name__" and each[0] not in NEEDLESS)
+    return (*sorted(each for each in kept if each[1]),)
 
 
 def pod_of(labels: SeriesLabels) -> tuple[str, str]:
