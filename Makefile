@@ -81,7 +81,7 @@ bench: $(VENV)/.dev system ## Every benchmark; each prints ratios and one line o
 # Real components that tests run against, as Debian packages: binary:package+package.
 SYSTEM := prometheus:prometheus promtool:prometheus prometheus-alertmanager:prometheus-alertmanager \
 	amtool:prometheus-alertmanager chromium:chromium pdftotext:poppler-utils \
-	pg_ctl:postgresql gcc:gcc+libc6-dev openssl:openssl wrk:wrk
+	pg_ctl:postgresql gcc:gcc+libc6-dev openssl:openssl wrk:wrk victoria-metrics:victoria-metrics
 system: ## Install what tests need from Debian, or say what is missing
 	@missing=""; for pair in $(SYSTEM); do binary=$${pair%%:*}; package=$${pair##*:}; \
 	  command -v $$binary >/dev/null 2>&1 || ls /usr/lib/postgresql/*/bin/$$binary >/dev/null 2>&1 || missing="$$missing $$(echo $$package | tr + " ")"; done; \

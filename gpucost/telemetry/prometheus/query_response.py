@@ -108,6 +108,7 @@ class _ResultDocument(TypedDict, total=False):
     data: _ResultData
     warnings: list[Any] | None
     infos: list[Any] | None
+    isPartial: Any
 
 
 _ENTRIES: Mapping[str, msgspec.json.Decoder[list[ResultSeries]]] = {
@@ -138,7 +139,7 @@ def parse(server: str, status: int, body: bytes, *, key: str = "") -> QueryRespo
     if not is_said or not isinstance(result, list) or not _are_series(result, kind):
         said = shorten(body[:120].decode("utf-8", "replace"))
         raise SourceUnreachable(f"{server} does not speak the Prometheus API; it answered {said}")
-    return QueryResponse(result, _texts(document.get("warnings")), _texts(document.get("infos")))
+    return QueryResponse(result, _warnings(document), _texts(document.get("infos")))
 
 
 def _of_query(body: bytes) -> QueryResponse | None:
@@ -159,8 +160,7 @@ def _of_query(body: bytes) -> QueryResponse | None:
         return None
     if columns is None:
         return None
-    warnings, infos = document.get("warnings"), document.get("infos")
-    return QueryResponse(result, _texts(warnings), _texts(infos), columns)
+    return QueryResponse(result, _warnings(document), _texts(document.get("infos")), columns)
 
 
 def _columns(points: Sequence[tuple[float, str]], lengths: Sequence[int]) -> PointColumns | None:
@@ -373,6 +373,12 @@ def _failure(server: str, status: int, says: dict[str, Any]) -> SourceError:
     if status in (408, 503) and says.get("errorType") == "timeout":
         return SourceTimeout(text)
     return SourceUnreachable(text) if status in _UNREACHABLE_STATUS else QueryRejected(text)
+
+
+def _warnings(document: Mapping[str, Any]) -> tuple[str, ...]:
+    """Also where VictoriaMetrics' cluster says that some of its storage did not answer."""
+    partial = ("the answer is partial (isPartial)",) if document.get("isPartial") else ()
+    return (*partial, *_texts(document.get("warnings")))
 
 
 def _texts(values: object) -> tuple[str, ...]:
