@@ -1,5 +1,5 @@
 """A cluster out of VictoriaMetrics is that out of Prometheus: held time to the millisecond, and sums of use
-but for the last bits, since it adds samples up without compensation. It sends no chunks, and is asked queries."""
+but for the last bits, since it adds samples up without compensation. It sends no chunks, and is queried."""
 
 from __future__ import annotations
 
