@@ -123,6 +123,7 @@ def attribute(
     group_of_unit[unit_of] = group_of[pieces.node[kinds.piece]]
     signals = _by_group(frames.signals, pieces.nodes, group_of)
     lines = _with_signals(lines, units, holders, signals, group_of_unit, builder.edges)
+    is_unread = any(each.code is DataProblemCode.USE_UNREAD for each in frames.problems)
     problems = [
         *_of_windows(frames.problems, builder.edges),
         *((0, problem) for problem in refused),
@@ -130,7 +131,7 @@ def attribute(
         *uncounted(uncertain, units),
         *overcommitted(lines, units, holders),
         *unpriced(lines, units, pieces),
-        *unmeasured(lines, units),
+        *(() if is_unread else unmeasured(lines, units)),
         *unshared(allocations, intervals.row, pieces, windows),
         *not_conserved(lines, units, frames, scope, rates),
     ]

@@ -172,6 +172,7 @@ class DataProblemCode(StrEnum):
     USE_UNSPLIT = "use_unsplit"
     USE_DROPPED = "use_dropped"
     USE_UNKNOWN = "use_unknown"
+    USE_UNREAD = "use_unread"
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -59,7 +59,7 @@ from gpucost.telemetry.evidence.frame_rows import (
 )
 from gpucost.telemetry.evidence.nodes import read_nodes
 from gpucost.telemetry.evidence.pods import read_pods
-from gpucost.telemetry.evidence.signals import read_progress, read_signals
+from gpucost.telemetry.evidence.signals import read_progress, read_signals, unread_use
 from gpucost.telemetry.history.history_frames import NEEDED, with_history
 from gpucost.telemetry.prometheus.api_client import PrometheusClient, QueryStats
 from gpucost.telemetry.prometheus.cluster_reader import ClusterReader
@@ -209,12 +209,15 @@ def _read_part(
     problems: dict[tuple[DataProblem, int | None], DataProblem],
 ) -> Iterator[tuple[str, list[FrameRow]]]:
     evidence, beats = heartbeat.read_evidence(reader, window)
-    told = [*refusals(reader, window, (*OWN_KINDS, *device_kinds(reader)))]
+    reads_use = reader.settings.reads_use
+    told = [*refusals(reader, window, (*OWN_KINDS, *(device_kinds(reader) if reads_use else ())))]
+    told += [] if reads_use else [unread_use(reader.cluster, window)]
     told += heartbeat.duplicates(reader, beats, evidence)
     clipped = (
         window.intersect(Window(*stretch)) for stretch in evidence.stretches if stretch[0] < stretch[1]
     )
     yield OBSERVED.name, [(reader.cluster, part.start_ms, part.end_ms) for part in clipped if part]
+    wanted = wanted if reads_use else wanted - {SIGNALS.name, PROGRESS.name}
     others = _others(reader) if SIGNALS.name in wanted else ()
     asks_pods = bool(others) or not wanted.isdisjoint(_OF_PODS)
     asks_nodes = bool(others) or not wanted.isdisjoint(_OF_NODES)
@@ -232,7 +235,8 @@ def _read_part(
     problems.update({(each, each.at_ms): each for each in told})
     if asks_pods:
         yield ALLOCATIONS.name, allocations
-        yield PROGRESS.name, read_progress(reader, window, pod_names(allocations))
+        if reads_use:
+            yield PROGRESS.name, read_progress(reader, window, pod_names(allocations))
     if asks_nodes:
         yield NODES.name, nodes
         yield CAPACITY.name, capacity

@@ -86,6 +86,36 @@ def test_what_the_book_has_no_price_for_is_priced_by_opencost(url: str, run: Run
     assert found["source"] == f"OpenCost node_total_hourly_cost / {boards} boards"
 
 
+def test_cost_only_is_the_same_cost_and_says_that_use_was_not_read(url: str, run: Run) -> None:
+    full, cost = (
+        json.loads(run("report", "2026-10", "--prometheus", url, "-f", "json", *words).stdout)
+        for words in ((), ("--cost-only",))
+    )
+    for part in ("capacity", "comparison"):
+        assert cost[part] == full[part]
+    assert cost["totals"]["held"] == full["totals"]["held"]
+    assert [each["row"]["held"] for each in cost["teams"]] == [each["row"]["held"] for each in full["teams"]]
+    assert full["totals"]["utilisation"]["busy"] is not None
+    assert cost["totals"]["utilisation"]["busy"] is None
+    rows = {row["number"]: row for row in cost["methods"]}
+    assert rows["busy time"]["method"] == rows["energy"]["method"] == "not read"
+    assert [row["coverage"] for row in cost["methods"][:2]] == [
+        row["coverage"] for row in full["methods"][:2]
+    ]
+    assert not [each for each in cost["problems"] if each["code"].startswith("use_")]
+    for words in ((), ("--short",)):
+        table = run("report", "2026-10", "--prometheus", url, "--cost-only", *words)
+        assert "Use was not read (--cost-only)" in table.stdout
+        assert "--waste" not in table.stderr
+
+
+@pytest.mark.parametrize("words", [("--prometheus", "http://127.0.0.1:1", "--waste"), ()])
+def test_cost_only_is_of_a_prometheus_and_without_waste(run: Run, words: tuple[str, ...]) -> None:
+    result = run("report", "2026-10", "--cost-only", *words)
+    assert result.exit_code == ExitCode.USAGE
+    assert "--cost-only" in result.stderr
+
+
 def test_a_table_says_how_exact_it_is(url: str, run: Run) -> None:
     result = run("report", "2026-10", "--prometheus", url)
     assert result.exit_code == ExitCode.OK

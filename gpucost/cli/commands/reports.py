@@ -80,6 +80,10 @@ def report(
         bool,
         typer.Option("--waste", help="With --prometheus: say where the capacity went too; takes longer."),
     ] = False,
+    cost_only: Annotated[
+        bool,
+        typer.Option("--cost-only", help="With --prometheus: what is paid, and not how it was used; faster."),
+    ] = False,
     short: Short = False,
     output: Output = None,
 ) -> None:
@@ -98,9 +102,15 @@ def report(
         wanted = Month.parse(month)
     kind = None if format_ == "table" else ReportFormat(format_)
     refuse_table_file(kind is None, output)
+    if cost_only and (waste or prometheus is None):
+        allowed = "no --waste with --cost-only, which reads no use" if waste else "with --prometheus only"
+        raise InputError("--cost-only", "given", allowed)
     if prometheus is not None:
         _from_prometheus(
-            context_of(ctx), prometheus, wanted, kind, cluster, team, output, waste=waste, short=short
+            *(context_of(ctx), prometheus, wanted, kind, cluster, team, output),
+            waste=waste,
+            cost_only=cost_only,
+            short=short,
         )
         return
     remote = context_of(ctx).remote()
@@ -139,6 +149,7 @@ def _from_prometheus(
     output: Path | None,
     *,
     waste: bool,
+    cost_only: bool,
     short: bool,
 ) -> None:
     """Exit code 3 where some of the month could not be read: the rest is printed all the same."""
@@ -155,7 +166,10 @@ def _from_prometheus(
         as_ctrl_c(),
         bars() as watch,
         read_month(
-            settings, context.book(settings), context.teams, month, now_ms, cluster=cluster, watch=watch
+            *(settings, context.book(settings), context.teams, month, now_ms),
+            cluster=cluster,
+            cost_only=cost_only,
+            watch=watch,
         ) as read,
     ):
         with fields_as(_OPTIONS):
@@ -169,7 +183,7 @@ def _from_prometheus(
         raise typer.Exit(ExitCode.SOURCE)
     if kind is None:
         _print_month(found.report, short=short)
-        if not waste:
+        if not waste and not cost_only:
             complain("with --waste, where the capacity went is said too")
     else:
         write(render_month(found.report, kind), output)

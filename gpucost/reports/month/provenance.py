@@ -320,7 +320,12 @@ def _provisional(windows: Sequence[WindowFacts], month: Window) -> tuple[Window,
 
 EXISTING_SOURCE = "kube-state-metrics and dcgm-exporter in "
 """How the names of sources that read upstream exporters begin."""
-BOUNDS = frozenset({DataProblemCode.END_BOUNDED, DataProblemCode.SHORT_UNSEEN, DataProblemCode.USE_SAMPLED})
+BOUNDS = frozenset(
+    {
+        *(DataProblemCode.END_BOUNDED, DataProblemCode.SHORT_UNSEEN, DataProblemCode.USE_SAMPLED),
+        DataProblemCode.USE_UNREAD,
+    }
+)
 """Problems that say how exact numbers are, and that need no action."""
 
 
@@ -361,7 +366,10 @@ _ABOUT = {
     DataProblemCode.USE_UNSPLIT: _USE,
     DataProblemCode.USE_DROPPED: _USE,
     DataProblemCode.USE_UNKNOWN: _USE,
+    DataProblemCode.USE_UNREAD: (*_USE, ReportNumber.CAPACITY),
 }
+UNREAD = "not read"
+"""The method of a number that was left out by whoever asked."""
 
 
 _MOST_CLUSTERS = 4
@@ -425,6 +433,14 @@ def method_rows(
     return tuple(replace(row, notes=(*row.notes, *further.get(ReportNumber(row.number), ()))) for row in rows)
 
 
+def is_use_unread(methods: Iterable[MethodRow]) -> bool:
+    """Whether use was left out by whoever asked for the report."""
+    return any(row.method == UNREAD for row in methods)
+
+
+UNREAD_WORDS = "Use was not read (--cost-only): busy time, SM, memory and energy are unknown, and not 0"
+
+
 def without_bounds(problems: Iterable[DataProblem]) -> list[DataProblem]:
     """The problems that need attention."""
     return [problem for problem in problems if problem.code not in BOUNDS]
@@ -442,6 +458,8 @@ def _row(
     about = [problem for problem in problems if number in _numbers_of(problem)]
     if coverage is None:  # what was never measured has no edges
         about = [problem for problem in about if problem.code is not DataProblemCode.USE_SAMPLED]
+    if number in _USE and any(problem.code is DataProblemCode.USE_UNREAD for problem in about):
+        methods = [UNREAD]
     known = [problem.board_ms for problem in about if problem.board_ms is not None]
     off_board_ms = sum(known) if known else None
     notes = _notes(about, clusters)

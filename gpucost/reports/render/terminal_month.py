@@ -27,7 +27,13 @@ from gpucost.reports.month.model import (
     budget_words,
     jobs_of_several,
 )
-from gpucost.reports.month.provenance import ReportProvenance, provisional_words, read_of
+from gpucost.reports.month.provenance import (
+    UNREAD_WORDS,
+    ReportProvenance,
+    is_use_unread,
+    provisional_words,
+    read_of,
+)
 from gpucost.reports.render.terminal_parts import (
     LONGEST_TEXT,
     MOST_ROWS,
@@ -198,6 +204,8 @@ def _headline(report: MonthReport) -> Text:
         text.append(f"\n{NO_ADJUSTMENTS}", "dim")
     for line in level_lines(report.totals.utilisation):
         text.append(f"\n{line}", "dim")
+    if is_use_unread(report.methods):
+        text.append(f"\n{UNREAD_WORDS}", "bold yellow")
     read = read_of(report.provenance.clusters, report.month.window)
     if read:
         text.append(f"\n{read}: the rest is in no figure here", "bold yellow")

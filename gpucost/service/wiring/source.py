@@ -33,10 +33,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TrialLook:
-    """One reading, as of ``at_ms``, of ``days``, each with the time around it."""
+    """One reading, as of ``at_ms``, of ``days``, each with the time around it; of use only with
+    ``reads_use``."""
 
     at_ms: int
     days: Window
+    reads_use: bool = True
 
 
 def build_client(
@@ -140,7 +142,7 @@ def _source(
     client = build_client(found, stopped=stopped)
     options = source_options(found, book.label_names)
     if look is not None:
-        options = replace(options, as_of_ms=look.at_ms)
+        options = replace(options, as_of_ms=look.at_ms, reads_use=look.reads_use)
     # Imported here, since a cluster with gpucost's own exporters may not need it.
     from gpucost.telemetry.dialect_sources import CachedCoverageSource, DailyUpstreamSource
 

@@ -32,6 +32,7 @@ from gpucost.contract.gpu_metrics import (
 )
 from gpucost.contract.metric_spec import MetricSpec
 from gpucost.contract.metrics import SIGNAL_METRICS
+from gpucost.domain.errors import DataProblem, DataProblemCode
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, SECOND_MS, Window
 from gpucost.telemetry.evidence.counter_increase import CounterIncrease, SampleGrid
 from gpucost.telemetry.prometheus.cluster_reader import (
@@ -55,6 +56,15 @@ from gpucost.telemetry.prometheus.promql import (
 )
 from gpucost.telemetry.prometheus.query_response import ResultSeries, instant_place, needed
 from gpucost.telemetry.prometheus.source_settings import ProgressMetric
+
+_OF_USE = "busy time, SM activity, tensor activity, memory, energy"
+UNREAD = "use was not read (--cost-only): it is unknown, and not 0"
+
+
+def unread_use(cluster: str, window: Window) -> DataProblem:
+    """What stands in a window of which no use is read."""
+    return DataProblem(DataProblemCode.USE_UNREAD, cluster, _OF_USE, UNREAD, None, window.start_ms)
+
 
 EVERY_MS = MINUTE_MS
 # How many readings one query may cover: Prometheus holds the readings of all GPUs at all instants in memory,

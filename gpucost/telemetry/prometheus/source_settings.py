@@ -96,7 +96,8 @@ class PrometheusSourceSettings:
     own exporters run: a target that ``up`` places elsewhere is not believed. ``node_labels`` are the
     Kubernetes node labels that the collector exports as ``label_*``. ``as_of_ms`` is the instant of a reading
     that is not stored: no later sample is queried, and windows are read up to the last heartbeat before it,
-    with what is known by then. Without it, windows are read once ``lateness_ms`` has passed.
+    with what is known by then. Without it, windows are read once ``lateness_ms`` has passed. Without
+    ``reads_use``, only what is paid for is read: no signals and no progress.
     """
 
     cluster_label: str = "cluster"
@@ -116,6 +117,7 @@ class PrometheusSourceSettings:
     jobs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     own_namespace: str = ""
     as_of_ms: int | None = None
+    reads_use: bool = True
 
     def upto(self, instant_ms: int) -> int:
         """``instant_ms``, or ``as_of_ms`` where that is earlier."""

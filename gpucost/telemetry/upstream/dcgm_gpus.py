@@ -70,6 +70,9 @@ class ObservedGpus:
     problems: Sequence[DataProblem] = ()
 
 
+NO_GPUS = ObservedGpus({}, {}, {}, {})
+
+
 def read_gpus(reader: KubeStateReader, window: Window, holdings: ClusterHoldings) -> ObservedGpus:
     """Sampled every hour, and at the window's end; for nodes that existed for a shorter time, whatever was
     seen of them in an hour."""

@@ -31,7 +31,7 @@ from gpucost.contract.metrics import (
     NODE_SCHEDULABLE,
 )
 from gpucost.domain.errors import DataProblem
-from gpucost.domain.gpu import parse_product
+from gpucost.domain.gpu import is_nvidia, parse_product
 from gpucost.telemetry.evidence.evidence_rule import (
     NONE,
     ScrapeEvidence,
@@ -147,6 +147,26 @@ def read_nodes(
         spans += odd_spans
         problems += found
     return spans, problems
+
+
+def lack_labels(reader: KubeStateReader, evidence: ScrapeEvidence) -> bool:
+    """Whether any node offers NVIDIA's GPUs, or parts of them, and no label tells their number or model."""
+    batch = reader.batch()
+    of_units = batch.add(partial(_units, reader, evidence))
+    of_labels = batch.add(partial(_labels, reader, evidence))
+    batch.ask()
+    labels = of_labels.result()
+    offers = {
+        node
+        for node, units in of_units.result().items()
+        if any(value and is_nvidia(resource) for (_, resource), value in units.items())
+    }
+    return any(not labels.get(node) or not all(map(_tells, labels[node])) for node in offers)
+
+
+def _tells(labels: Sequence[tuple[str, str]]) -> bool:
+    said = gpu_labels(dict(labels), _nobody)
+    return bool(said.product) and said.boards is not None
 
 
 def _only(sets: Set[tuple[tuple[str, str], ...]]) -> tuple[tuple[str, str], ...]:

@@ -59,16 +59,16 @@ from gpucost.telemetry.evidence.frame_rows import (
 )
 from gpucost.telemetry.evidence.gauge_runs import Floats
 from gpucost.telemetry.evidence.nodes import rows_of
-from gpucost.telemetry.evidence.signals import read_progress
+from gpucost.telemetry.evidence.signals import read_progress, unread_use
 from gpucost.telemetry.prometheus.api_client import PrometheusClient, QueryStats
 from gpucost.telemetry.prometheus.promql import by, over_time
 from gpucost.telemetry.prometheus.query_response import COLLECTOR
 from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
-from gpucost.telemetry.prometheus.trust import OTHER_KINDS, device_kinds, refusals
-from gpucost.telemetry.upstream.dcgm_gpus import read_gpus
+from gpucost.telemetry.prometheus.trust import KUBE, OTHER_KINDS, device_kinds, refusals
+from gpucost.telemetry.upstream.dcgm_gpus import NO_GPUS, read_gpus
 from gpucost.telemetry.upstream.device_subjects import ClusterHoldings
 from gpucost.telemetry.upstream.gpu_usage import MIB, ClaimUsage, read_use
-from gpucost.telemetry.upstream.kube_nodes import NodeGpuFacts, read_nodes
+from gpucost.telemetry.upstream.kube_nodes import NodeGpuFacts, lack_labels, read_nodes
 from gpucost.telemetry.upstream.kube_owners import PodOwners
 from gpucost.telemetry.upstream.kube_pods import (
     PodName,
@@ -178,6 +178,14 @@ CLAIMS_TEXT = (
     "pods have claims of dynamic resource allocation, and no series says which devices they got: GPUs among "
     "these are in no number"
 )
+LABELS_TEXT = (
+    "with --cost-only, GPUs are those of the nodes' labels and capacity: a node whose GPUs only "
+    "dcgm-exporter shows is not counted"
+)
+ASKED_TEXT = (
+    "labels of some nodes do not tell the number or the model of their GPUs: dcgm-exporter was asked for "
+    "these, in spite of --cost-only"
+)
 _MOST = 90
 
 
@@ -218,6 +226,11 @@ def bounds(
     if off:
         found.append(_problem(DataProblemCode.END_BOUNDED, cluster, window, END_TEXT, -int(-off // 1)))
     return found
+
+
+def _capacity_by(cluster: str, window: Window, asks_boards: bool) -> DataProblem:
+    text = ASKED_TEXT if asks_boards else LABELS_TEXT
+    return DataProblem(DataProblemCode.USE_UNREAD, cluster, "capacity", text, None, window.start_ms)
 
 
 def unread_claims(reader: KubeStateReader, evidence: ScrapeEvidence) -> list[DataProblem]:
@@ -358,19 +371,26 @@ def _read_part(
     pods = read_pods(reader, groups)
     owners = PodOwners(reader, evidence, {span.uid for span in pods.spans})
     allocations = _allocations(reader, pods, owners, window)
-    boards = read_gpus(reader, window, ClusterHoldings.of(allocations, ()))
+    reads_use = reader.settings.reads_use
+    asks_boards = reads_use or lack_labels(reader, evidence)
+    boards = read_gpus(reader, window, ClusterHoldings.of(allocations, ())) if asks_boards else NO_GPUS
     known = NodeGpuFacts(boards.boards_of, boards.product_of, boards.profile_of)
     spans, found = read_nodes(reader, groups, known)
     nodes, capacity, wrong = rows_of(reader, spans, window)
     yield ALLOCATIONS.name, allocations
     yield NODES.name, nodes
     yield CAPACITY.name, capacity
-    signals, unsure = read_signals(reader, window, ClusterHoldings.of(allocations, capacity))
-    yield SIGNALS.name, signals
-    yield PROGRESS.name, read_progress(reader, window, pod_names(allocations))
+    kinds = OTHER_KINDS if asks_boards else (KUBE,)
+    if reads_use:
+        signals, unsure = read_signals(reader, window, ClusterHoldings.of(allocations, capacity))
+        yield SIGNALS.name, signals
+        yield PROGRESS.name, read_progress(reader, window, pod_names(allocations))
+        kinds = *kinds, *device_kinds(reader)
+    else:
+        unsure = [unread_use(reader.cluster, window), _capacity_by(reader.cluster, window, asks_boards)]
     shares = shares_of(reader.existing, nodes, capacity)
     limits = bounds(reader.cluster, groups, pods.spans, pods.names, shares)
-    refused = refusals(reader, window, (*OTHER_KINDS, *device_kinds(reader)))
+    refused = refusals(reader, window, kinds)
     limits += unread_claims(reader, evidence)
     every = (*refused, *pods.problems, *boards.problems, *found, *wrong, *unsure, *limits)
     problems.update({(each, each.at_ms): each for each in every})

@@ -9,20 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
+import pandas as pd
 import pytest
 
 from gpucost.attribution.frames import ClusterFrames
 from gpucost.domain.buckets import Bucket
 from gpucost.domain.errors import DataProblem, DataProblemCode
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, Window
+from gpucost.telemetry.evidence.signals import UNREAD
 from gpucost.telemetry.prometheus.api_client import PrometheusClient
 from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
 from gpucost.telemetry.prometheus_source import PrometheusSource
 from gpucost.telemetry.upstream.kube_reader import UpstreamSettings
-from gpucost.telemetry.upstream.upstream_source import UpstreamSource
+from gpucost.telemetry.upstream.upstream_source import ASKED_TEXT, LABELS_TEXT, UpstreamSource
 from tests.support.existing.totals import MEASURES, Key, Totals, Truth, attributed, truth_of
 from tests.support.existing.variants import (
     REPLICA_LABEL,
@@ -154,6 +156,36 @@ def far(one: Mapping[Key, float], other: Mapping[Key, float], slack: float) -> d
         for key in {*one, *other}
         if abs(one.get(key, 0.0) - other.get(key, 0.0)) > max(WITHIN * one.get(key, 0.0), slack)
     }
+
+
+def test_without_use_what_is_paid_is_the_same(
+    both: Both, sources: tuple[PrometheusSource, UpstreamSource], monkeypatch: pytest.MonkeyPatch
+):
+    """In both dialects; dcgm-exporter is asked only where labels of nodes do not tell of their GPUs."""
+    asked: list[str] = []
+    send = PrometheusClient._send
+
+    def noting(self: PrometheusClient, path: str, form: Mapping[str, str] | None) -> tuple[int, bytes]:
+        asked.append(f"{path} {form}")
+        return send(self, path, form)
+
+    for source, read in zip(sources, (both.first, both.second), strict=True):
+        with monkeypatch.context() as patched:
+            patched.setattr(source, "_settings", replace(SETTINGS, reads_use=False))
+            patched.setattr(PrometheusClient, "_send", noting)
+            frames = source.read(both.name, both.variant.inner)
+        for name in ("allocations", "nodes", "capacity", "observed"):
+            pd.testing.assert_frame_equal(getattr(frames, name), getattr(read.frames, name), obj=name)
+        assert frames.signals.empty
+        assert frames.progress.empty
+        told = {each for each in frames.problems if each.code is DataProblemCode.USE_UNREAD}
+        assert not {each.code for each in frames.problems} & {*USE_LIMITS, DataProblemCode.USE_UNSPLIT}
+        assert {each.detail for each in told} >= {UNREAD}
+        if LABELS_TEXT in {each.detail for each in told}:
+            assert not [each for each in asked if "DCGM" in each and "query" in each.split()[0]]
+        else:
+            assert source is sources[0] or ASKED_TEXT in {each.detail for each in told}
+        asked.clear()
 
 
 @pytest.mark.trap(15, 17, 18, 28)
