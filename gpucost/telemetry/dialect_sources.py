@@ -172,7 +172,7 @@ class DailyUpstreamSource(UpstreamSource):
         return found
 
     def _read_day(self, cluster: str, part: Window) -> _Day:
-        reader = self._reader(cluster, part)
+        reader = self._sampling(cluster, part)
         return _Day(reader, self._read_all(reader, part))
 
 
