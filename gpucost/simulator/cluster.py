@@ -69,6 +69,7 @@ from gpucost.simulator.scheduler import (
     GpuSlots,
     PodPlacement,
     SchedulingWait,
+    SimulatedOutcome,
     SimulatedScheduler,
     board_uuid,
     of_pods,
@@ -307,6 +308,15 @@ class SimulatedCluster:
         for uid, end_ms, reason in frame.itertuples(index=False):
             found[uid].append((end_ms, reason))
         return found
+
+    @cached_property
+    def failed(self) -> Mapping[str, Sequence[int]]:
+        """By job uid: when attempts of it failed, in order."""
+        found: dict[str, set[int]] = defaultdict(set)
+        for pod in self.placements:
+            if pod.outcome is SimulatedOutcome.FAILED:
+                found[pod.submission.job.uid].add(pod.end_ms)
+        return {uid: sorted(ends) for uid, ends in found.items()}
 
     @cached_property
     def queues(self) -> Sequence[SimulatedQueueQuota]:

@@ -23,7 +23,8 @@ from gpucost.simulator.inventory import ResourceOffer, SimulatedNode, TroubleSpe
 from gpucost.simulator.workloads import DrawnInts, JobSubmission, stable_uid
 
 DRAIN_GRACE_MS = 30 * MINUTE_MS
-_BACKOFF_MS = 30 * SECOND_MS
+BACKOFF_MS = 30 * SECOND_MS
+"""From the end of an attempt to the submission of the next."""
 # How far down a queue backfill looks; real schedulers bound it too.
 _BACKFILL = 40
 STEP_MS = 5 * MINUTE_MS
@@ -145,7 +146,7 @@ class SimulatedScheduler:
         submission = self._stop(run_id, now, outcome)
         if outcome is SimulatedOutcome.FAILED and submission.attempt < submission.retries:
             again = replace(submission, attempt=submission.attempt + 1)
-            self._at(now + _BACKOFF_MS, partial(self._submit, again))
+            self._at(now + BACKOFF_MS, partial(self._submit, again))
         return submission.pool
 
     def _cordon(self, node: SimulatedNode, now: int) -> str:  # noqa: ARG002  handlers are called with the time
@@ -186,7 +187,7 @@ class SimulatedScheduler:
             again = replace(
                 submission, run_ms=left_ms, attempt=submission.attempt + 1, retries=submission.retries + 1
             )
-            self._at(now + _BACKOFF_MS, partial(self._submit, again))
+            self._at(now + BACKOFF_MS, partial(self._submit, again))
 
     def _stop(self, run_id: int, now: int, outcome: SimulatedOutcome, by: str = "") -> JobSubmission:
         run = self._runs.pop(run_id)

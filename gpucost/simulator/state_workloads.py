@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from gpucost.cluster.objects.jobs import JobObject
 from gpucost.cluster.objects.kueue import PodSetAssignment, Workload, WorkloadEviction
 from gpucost.cluster.objects.metadata import (
+    Conditions,
     Labels,
     ObjectMeta,
     StatusCondition,
@@ -34,11 +35,12 @@ from gpucost.cluster.views.ownership import (
 )
 from gpucost.contract.queue_metrics import WaitLayer
 from gpucost.domain.jobs import JobKind, OwnerReference, WorkloadClass, workload_class
+from gpucost.domain.time import SECOND_MS
 from gpucost.simulator.cluster import SimulatedCluster
 from gpucost.simulator.history import layer_at, workload_name
 from gpucost.simulator.injected_patterns import GIB
 from gpucost.simulator.inventory import SimulatedNode
-from gpucost.simulator.scheduler import PodPlacement, SimulatedOutcome
+from gpucost.simulator.scheduler import BACKOFF_MS, PodPlacement, SimulatedOutcome
 from gpucost.simulator.workloads import JobSubmission, stable_uid
 
 POOL = "gpucost.io/pool"
@@ -143,11 +145,37 @@ class SimulatedWork:
         return maker.work
 
 
+@dataclass(frozen=True, slots=True)
+class _WorkloadLife:
+    """What a workload went through before it waited, or ran, as it does now: an evicted one is the same one
+    that waits again, and who starts a failed job anew makes a new one. ``evicted``: when, and why."""
+
+    created_ms: int
+    evicted: tuple[tuple[int, str], ...]
+
+    @property
+    def evictions(self) -> tuple[WorkloadEviction, ...]:
+        reasons = Counter(reason for _, reason in self.evicted)
+        return tuple(WorkloadEviction(reason, "", times) for reason, times in sorted(reasons.items()))
+
+    def conditions(self, reserved_ms: int | None) -> Conditions:
+        """As Kueue leaves them, for one that has its quota since ``reserved_ms``, None for one that waits:
+        Evicted holds until quota is given again, and Requeued keeps the time of the first requeue."""
+        if not self.evicted:
+            return {}
+        (first_ms, _), (last_ms, reason) = self.evicted[0], self.evicted[-1]
+        said = f"Evicted: {reason}"
+        evicted = StatusCondition(True, reason, said, last_ms)
+        if reserved_ms is not None:
+            evicted = StatusCondition(False, "QuotaReserved", f"Previously: {said}", reserved_ms)
+        return {"Evicted": evicted, "Requeued": StatusCondition(True, reason, said, first_ms + SECOND_MS)}
+
+
 class _Maker:
     def __init__(self, cluster: SimulatedCluster, at_ms: int) -> None:
         self.work = SimulatedWork()
         self._seed = cluster.seed
-        self._at_ms, self._evicted = at_ms, cluster.evicted
+        self._evicted, self._failed = cluster.evicted, cluster.failed
         self._known: set[str] = set()
         moved = cluster.hand_over
         self._moved = {moved.job: moved.team} if at_ms >= moved.at_ms else {}
@@ -295,17 +323,26 @@ class _Maker:
     ) -> None:
         job, template = sub.job, self._template(sub)
         name = workload_name(sub) + suffix
+        life = self._life(sub, since_ms)
+        # Objects that are made anew under an old name have a uid of their own.
+        again = "" if life.created_ms <= sub.submit_ms else f"/{life.created_ms}"
         own = meta(
-            self._seed, "workload", job.namespace, name, min(sub.submit_ms, since_ms), {JOB_UID: job.uid},
+            self._seed, "workload", job.namespace, name, life.created_ms, {JOB_UID: job.uid},
+            uid=stable_uid(self._seed, f"workload/{job.namespace}/{name}{again}"),
             owner=None if job.kind is JobKind.POD else self._owner_of_workload(sub),
         )  # fmt: skip
         if not has_quota:
             message = f"insufficient unused quota for {sub.resource} in flavor {sub.pool}"
-            conditions = {"QuotaReserved": StatusCondition(False, "Pending", message, since_ms)}
+            reserved = StatusCondition(False, "Pending", message, since_ms)
             pod_sets = (PodSet(_MAIN, count, template),)
-            evictions = self._evictions(sub)
             self.work.workloads.append(
-                Workload(own, pod_sets, job.team.queue, conditions=conditions, evictions=evictions)
+                Workload(
+                    own,
+                    pod_sets,
+                    job.team.queue,
+                    conditions={"QuotaReserved": reserved, **life.conditions(None)},
+                    evictions=life.evictions,
+                )
             )
             return
         reserved = StatusCondition(True, "QuotaReserved", "Quota reserved in ClusterQueue", since_ms)
@@ -319,16 +356,17 @@ class _Maker:
                 priority=1_000 if sub.urgent else 0,
                 cluster_queue=job.team.cluster_queue,
                 assignments=(PodSetAssignment(_MAIN, {sub.resource: sub.pool}, usage, count),),
-                conditions={"QuotaReserved": reserved, "Admitted": admitted},
-                evictions=self._evictions(sub),
+                conditions={"QuotaReserved": reserved, "Admitted": admitted, **life.conditions(since_ms)},
+                evictions=life.evictions,
             )
         )
 
-    def _evictions(self, sub: JobSubmission) -> tuple[WorkloadEviction, ...]:
-        reasons = Counter(
-            reason for end_ms, reason in self._evicted.get(sub.job.uid, ()) if end_ms <= self._at_ms
-        )
-        return tuple(WorkloadEviction(reason, "", times) for reason, times in sorted(reasons.items()))
+    def _life(self, sub: JobSubmission, since_ms: int) -> _WorkloadLife:
+        uid = sub.job.uid
+        failed = [end_ms for end_ms in self._failed.get(uid, ()) if end_ms < since_ms]
+        created_ms = min(since_ms, failed[-1] + BACKOFF_MS if failed else sub.submit_ms)
+        evicted = (each for each in self._evicted.get(uid, ()) if created_ms <= each[0] <= since_ms)
+        return _WorkloadLife(created_ms, tuple(sorted(evicted)))
 
     def _labels(self, sub: JobSubmission) -> dict[str, str]:
         job = sub.job

@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from gpucost.cluster.objects.kueue import Workload
 from gpucost.cluster.views.overview import ClusterOverview
 from gpucost.contract.queue_metrics import WaitLayer
 from gpucost.detectors.findings import WastePattern
@@ -123,3 +124,38 @@ def test_pods_without_gpus_stand_where_no_taint_keeps_them_away(cluster: Simulat
     for node in state.nodes.values():
         asked = sum(pod.requests["cpu"] for pod in state.pods.values() if pod.node == node.meta.name)
         assert asked <= node.allocatable["cpu"]
+
+
+def test_no_workload_waits_while_its_job_holds_gpus(cluster: SimulatedCluster) -> None:
+    """Neither one of a job that failed and was submitted again, nor one that runs by now."""
+    at_ms = cluster.window.end_ms - 1
+    ends: dict[str, set[int]] = {}
+    for pod in cluster.placements:
+        ends.setdefault(pod.submission.job.uid, set()).add(pod.end_ms)
+    seen = Counter[bool]()
+    for each in cluster_state(cluster, at_ms).workloads.values():
+        since_ms = each.queued_since_ms
+        if each.meta.owner is not None and since_ms is not None:
+            until_ms = at_ms if each.admitted_ms is None else each.admitted_ms
+            held = [end_ms for end_ms in ends.get(each.meta.owner.uid, ()) if end_ms <= until_ms]
+            assert since_ms >= max(held, default=0), each.meta.name
+            seen[each.has_quota] += bool(held)
+    assert seen[True] and seen[False]
+
+
+def test_an_evicted_workload_says_so_as_kueue_does(cluster: SimulatedCluster) -> None:
+    uid, ((first_ms, _), (second_ms, _), *_) = next(
+        (uid, times) for uid, times in cluster.evicted.items() if len(times) >= 4
+    )
+
+    def seen(at_ms: int) -> Workload:
+        workloads = cluster_state(cluster, at_ms).workloads.values()
+        return next(each for each in workloads if each.meta.owner is not None and each.meta.owner.uid == uid)
+
+    waits, runs, again = (seen(each) for each in (first_ms + MINUTE_MS, second_ms - 1, second_ms + MINUTE_MS))
+    assert (waits.waiting_since_ms, waits.meta.created_ms < first_ms) == (first_ms, True)
+    assert (runs.conditions["Evicted"].status, runs.conditions["Requeued"].status) == (False, True)
+    assert runs.queued_since_ms is not None
+    assert 0 <= runs.queued_since_ms - first_ms < MINUTE_MS
+    assert again.waiting_since_ms == second_ms
+    assert sum(each.times for each in again.evictions) == 2

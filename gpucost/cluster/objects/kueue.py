@@ -291,10 +291,13 @@ class Workload:
 
     @property
     def waiting_since_ms(self) -> int:
-        """Since when it has been waiting, while it has no quota: its creation, or its last eviction."""
-        evicted = self.conditions.get("Evicted")
-        since_ms = evicted.since_ms if evicted is not None and evicted.status is True else None
-        return max(self.meta.created_ms, since_ms or 0)
+        """Since when it has been waiting, while it has no quota: its creation, or its last eviction; of one
+        that was deactivated since it was made active again, for until then nobody wanted it to run."""
+        since_ms = _since(self.conditions, "Evicted") or 0
+        requeued = self.conditions.get("Requeued")
+        if requeued is not None and requeued.reason == _REACTIVATED:
+            since_ms = max(since_ms, _since(self.conditions, "Requeued") or 0)
+        return max(self.meta.created_ms, since_ms)
 
     @property
     def queued_since_ms(self) -> int | None:
@@ -322,6 +325,10 @@ class Workload:
     @property
     def finished_ms(self) -> int | None:
         return _since(self.conditions, "Finished")
+
+
+_REACTIVATED = "Reactivated"
+"""The reason of Requeued once a deactivated workload is active again (kueue v0.19.2, workload_controller.go)."""
 
 
 def _since(conditions: Conditions, type_: str) -> int | None:
