@@ -70,6 +70,11 @@ class ConfigError(InputError):
         self.args = (f"{where}: {self.args[0]}",)
 
 
+class LinesOutdated(InputError):
+    """Parts of other lines than the ledger has of a window: its source has learned of more since it was
+    ingested, or prices and teams are others by now."""
+
+
 class SourceError(GpuCostError):
     """Telemetry could not be read. Nothing was lost: the window stays open and is read again."""
 

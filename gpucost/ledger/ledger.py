@@ -266,8 +266,9 @@ class Ledger(RetentionStore, NotificationStore, KeyRing, SessionRing, JobHistory
         replaced; a final one stays, unless there is a ``reason``, which goes into the audit trail, and then
         what replaces it is final too. A new version of a window's lines removes its assessment.
 
-        Raises InputError for a window that is not in the ledger, and for parts (named) that are negative,
-        more than their line or of no line of capacity; LedgerConflict when a window has other lines than were
+        Raises InputError for a window that is not in the ledger, and for parts (named) that are negative or
+        of no line of capacity; LinesOutdated for more than their line has, or for parts of a line that the
+        ledger does not have of the window; LedgerConflict when a window has other lines than were
         assessed, or other waste that is final; MonthClosed for a change in a closed month.
         """
         origin = waste_writer.AssessmentOrigin(code_version, reason, author, self._now())

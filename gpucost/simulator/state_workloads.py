@@ -164,11 +164,10 @@ class _WorkloadLife:
         if not self.evicted:
             return {}
         (first_ms, _), (last_ms, reason) = self.evicted[0], self.evicted[-1]
-        said = f"Evicted: {reason}"
-        evicted = StatusCondition(True, reason, said, last_ms)
+        evicted = StatusCondition(True, reason, "", last_ms)
         if reserved_ms is not None:
-            evicted = StatusCondition(False, "QuotaReserved", f"Previously: {said}", reserved_ms)
-        return {"Evicted": evicted, "Requeued": StatusCondition(True, reason, said, first_ms + SECOND_MS)}
+            evicted = StatusCondition(False, "QuotaReserved", "", reserved_ms)
+        return {"Evicted": evicted, "Requeued": StatusCondition(True, reason, "", first_ms + SECOND_MS)}
 
 
 class _Maker:

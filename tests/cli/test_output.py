@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
+from gpucost.cli.application import app
 from gpucost.cli.terminal.exit_codes import ExitCode, complain, reported
 from gpucost.cli.terminal.output import (
     stdout,
@@ -121,3 +123,27 @@ def test_the_demo_replaces_nothing_and_follows_no_link(name: str, tmp_path: Path
         pass
     assert not outside.exists()
     assert [path.name for path in folder.iterdir()] == [name]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("findings", "show", "abc"), "'ID': 'abc' is not allowed; allowed: a whole number of at least 1"),
+        (("findings", "mute", "1.5"), "'ID': '1.5' is not allowed; allowed: a whole number of at least 1"),
+        (("findings", "show", "0"), "'ID': '0' is not allowed; allowed: a whole number of at least 1"),
+        (("--server", "http://127.0.0.1:9", "findings", "show", "\x1b[2J"), "'\\x1b[2J' is not allowed"),
+        (
+            ("serve", "--port", "99999"),
+            "'--port': '99999' is not allowed; allowed: a whole number from 0 to 65535",
+        ),
+        (("jobs", "2026-10", "--limit", "many"), "allowed: a whole number from 1 to 1000"),
+    ],
+)
+def test_a_wrong_number_is_refused_with_field_value_and_what_is_allowed(
+    words: tuple[str, ...], says: str
+) -> None:
+    found = CliRunner().invoke(app, [*words])
+    assert found.exit_code == ExitCode.USAGE
+    assert says in found.stderr
+    assert "Input should" not in found.stderr
+    assert "valid integer" not in found.stderr

@@ -19,7 +19,7 @@ from gpucost.domain.buckets import Waste
 from gpucost.domain.gpu import ResourceCatalog, ShareBasis
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Window
-from gpucost.ledger import Ledger
+from gpucost.ledger import AssessmentCounts, Ledger
 from gpucost.service.detection.backtest import DetectorBacktest
 from gpucost.service.detection.loop import DetectorLoop, DetectorStatus
 from gpucost.service.detection.runner import DetectorRunner
@@ -292,11 +292,48 @@ def test_windows_whose_lines_came_late_stop_no_other_of_their_day(ledger: Ledger
     assessing = _assessing(sources[1], ledger)
     outcome = assessing.assess(CLUSTER, assessing.pending(CLUSTER, day))
     assert outcome.final == 21
-    assert [each.window for each in outcome.failures] == [
-        Window(at(60 * hour), at(60 * hour + 60)) for hour in (5, 6, 7)
-    ]
-    assert "ns/late" in outcome.failures[0].reason
-    assert "as it was ingested" in outcome.failures[0].reason
+    late = [Window(at(60 * hour), at(60 * hour + 60)) for hour in (5, 6, 7)]
+    assert (outcome.failures, [each.window for each in outcome.outdated]) == ((), late)
+    assert "ns/late" in outcome.outdated[0].reason
+    assert "as it was ingested" in outcome.outdated[0].reason
+
+
+def test_the_loop_tells_once_of_lines_that_came_late_and_waits_until_they_are_read(
+    ledger: Ledger, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not each round, and as no failure of a detector: only ingest can mend it."""
+    before, after = World(HOURS * 60).node("n1", 4), World(HOURS * 60).node("n1", 4)
+    for hour in (5, 26):  # of a day that is over, and of one that is not
+        after.pod(f"late{hour}", "n1", 60 * hour, 60 * hour + 30, job="late", team="language")
+    sources = []
+    for name, world in (("before", before), ("after", after)):
+        record(tmp_path / name, world.frames())
+        sources.append(_Growing(tmp_path / name))
+        sources[-1].end_ms = at(29 * 60)
+    early, late = (_pipeline(source, ledger) for source in sources)
+    span = Window(at(0), at(HOURS * 60))
+    early.ingest(CLUSTER, early.pending(CLUSTER, Window(at(0), at(29 * 60))))
+    status, source = DetectorStatus(), sources[1]
+    assessing = _Counted(source, ledger, RULES, RuleSettings(), DAY_MS, 5 * HOUR_MS, "test", _past(ledger))
+    assessing.looks.clear()
+    loop = DetectorLoop(
+        _detecting(source, ledger), assessing, status, interval_s=300, state=lambda _: None,
+        now=lambda: at(HOURS * 60), seconds=lambda: 0.0, sleep=lambda _: None, stopped=lambda: False,
+    )  # fmt: skip
+    for _ in range(3):
+        loop.turn()
+    source.end_ms = at(HOURS * 60)
+    late.ingest(CLUSTER, late.pending(CLUSTER, span))
+    loop.turn()
+    assert (assessing.looks, status.errors()) == ([29, 6], {})
+    assert caplog.text.count("is assessed once it was read again") == 2
+    windows = Window(at(5 * 60), at(6 * 60)), Window(at(26 * 60), at(27 * 60))
+    assert [ledger.assessed(each).missing for each in windows] == [1, 1]
+    late.ingest(CLUSTER, windows)
+    loop.turn()
+    assert assessing.looks == [29, 6, 7]
+    assert ledger.assessed(span) == AssessmentCounts(24, 6, 0)
+    assert (status.errors(), caplog.text.count("is assessed once it was read again")) == ({}, 2)
 
 
 class _Shortened(RecordedSource):

@@ -153,9 +153,9 @@ def _assess(assessing: WasteAccounting, cluster: str, span: Window) -> bool:
         looked = counted(outcome.final + outcome.provisional, "window")
         later = f", {outcome.provisional} of them until more is known" if outcome.provisional else ""
         typer.echo(f"{visible(cluster)}: the detectors looked at {looked}{later}")
-    for failure in outcome.failures:
+    for failure in outcome.left_out:
         complain(f"{failure.window} is not looked at: {failure.kind}: {failure.reason}")
-    return not outcome.failures
+    return not outcome.left_out
 
 
 def _tell(cluster: str, span: Window, wanted: int, outcome: PipelineOutcome) -> None:

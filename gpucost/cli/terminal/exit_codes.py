@@ -17,7 +17,7 @@ from enum import IntEnum
 import typer
 from typer.exceptions import TyperException
 
-from gpucost.domain.errors import ConfigError, GpuCostError, InputError, LedgerError, SourceError
+from gpucost.domain.errors import ConfigError, GpuCostError, InputError, LedgerError, SourceError, shorten
 
 
 class ExitCode(IntEnum):
@@ -103,11 +103,29 @@ def complain(sentence: str) -> None:
 def _plain(error: TyperException) -> str:
     """The argument parser's message in words: without Python's classes, and with the place of
     global options."""
-    message = error.message.replace("Value error, ", "")
+    message = _of_number(error) or error.message.replace("Value error, ", "")
     if getattr(error, "option_name", None) in _GLOBAL_OPTIONS and message.startswith("No such option"):
         option = getattr(error, "option_name", "")
         return f"{message}; it is a global option and stands before the command: gpucost {option} … COMMAND"
     return message
+
+
+def _of_number(error: TyperException) -> str:
+    """What is wrong with a number, in our words; empty where the parser's error is about none."""
+    errors, param = getattr(error.__cause__, "errors", None), getattr(error, "param", None)
+    first = next(iter(errors()), {}) if callable(errors) else {}
+    kind, _, _ = str(first.get("type", "")).partition("_")
+    if param is None or kind not in ("int", "float", "greater", "less", "finite"):
+        return ""
+    number = "a whole number" if param.type_descriptor.annotation is int else "a number"
+    least, most = getattr(param, "min", None), getattr(param, "max", None)
+    if least is not None and most is not None:
+        number += f" from {least} to {most}"
+    elif least is not None:
+        number += f" of at least {least}"
+    elif most is not None:
+        number += f" of at most {most}"
+    return f"{shorten(first.get('input'))} is not allowed; allowed: {number}"
 
 
 _ASKED = (signal.SIGTERM, signal.SIGHUP)

@@ -328,7 +328,7 @@ class Workload:
 
 
 _REACTIVATED = "Reactivated"
-"""The reason of Requeued once a deactivated workload is active again (kueue v0.19.2, workload_controller.go)."""
+"""Kueue's reason of Requeued once a deactivated workload is active again (v0.19, workload_controller.go)."""
 
 
 def _since(conditions: Conditions, type_: str) -> int | None:

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, delete, insert, select
 
 from gpucost.contract.frames import LINE_MEASURES, USAGE_LINES, ColumnType, FrameColumn, FrameSpec
 from gpucost.domain.buckets import WASTE_WHEN_UNCLAIMED, Bucket, Waste
-from gpucost.domain.errors import InputError, LedgerConflict, MonthClosed
+from gpucost.domain.errors import InputError, LedgerConflict, LinesOutdated, MonthClosed
 from gpucost.domain.time import Month, Window
 from gpucost.ledger.db.database import insert_rows
 from gpucost.ledger.db.digest import content_key, waste_digest
@@ -167,7 +167,8 @@ def _parts(connection: Connection, cluster: str, given: WasteOfWindow, window_id
     for name, line, key, at, (waste, *part) in zip(names, lines, keys, place, measures, strict=True):
         if at != (cluster, start_ms, end_ms) or line not in whole:
             allowed = f"parts of lines that the ledger has of {cluster} {given.window}, as it was ingested"
-            raise InputError("waste_lines", name, allowed)
+            refused = InputError if at != (cluster, start_ms, end_ms) else LinesOutdated
+            raise refused("waste_lines", name, allowed)
         amount = (part[0], part[1])
         _check_part(name, line[3], waste, amount, whole[line])
         amounts[line, waste].append(amount)
@@ -237,7 +238,7 @@ def _check_part(name: str, bucket: str, waste: str, amount: _Amount, whole: _Amo
         raise InputError(f"waste board_ms of {name}", board_ms, "at least 0")
     if (nano is None) != (whole[1] is None):
         allowed = "null for a line without a price" if whole[1] is None else "a number: the line has a price"
-        raise InputError(f"waste nano of {name}", nano, allowed)
+        raise LinesOutdated(f"waste nano of {name}", nano, allowed)
     if nano is not None and nano < 0:
         raise InputError(f"waste nano of {name}", nano, "at least 0")
 
@@ -245,9 +246,9 @@ def _check_part(name: str, bucket: str, waste: str, amount: _Amount, whole: _Amo
 def _check_sum(name: str, parts: Sequence[_Amount], whole: _Amount) -> None:
     board_ms, nano = _sum(parts)
     if board_ms > whole[0]:
-        raise InputError(f"waste board_ms of {name}", board_ms, f"at most {whole[0]}, what the line has")
+        raise LinesOutdated(f"waste board_ms of {name}", board_ms, f"at most {whole[0]}, what the line has")
     if nano is not None and whole[1] is not None and nano > whole[1]:
-        raise InputError(f"waste nano of {name}", nano, f"at most {whole[1]}, what the line has")
+        raise LinesOutdated(f"waste nano of {name}", nano, f"at most {whole[1]}, what the line has")
 
 
 def _sum(parts: Sequence[_Amount]) -> _Amount:

@@ -14,6 +14,7 @@ from pathlib import Path
 _ROW = re.compile(r"^\| (?!word |bucket |---)(.+) \|$")
 _LINK = re.compile(r"\[([^\]]+)\]\([^)]*\)")
 _PLAIN = str.maketrans("", "", "`*")
+_APART = str.maketrans("_()", "   ")
 _BRACKETS = re.compile(r"\s*\([^)]*\)")
 
 
@@ -66,7 +67,7 @@ def _named(text: str) -> tuple[str, ...]:
 def explained_by(entries: Sequence[GlossaryEntry], term: str) -> tuple[GlossaryEntry, ...]:
     """The entries of that word, whatever its case: our own words first, then those of others; where neither
     has it, those with it among several words. Empty for an unknown one."""
-    word = " ".join(term.lower().replace("_", " ").split())
+    word = " ".join(term.lower().translate(_APART).split())
     own = [each for each in entries if word in each.words]
     theirs = [each for each in entries if word in each.other_words and each not in own]
     if own or theirs:

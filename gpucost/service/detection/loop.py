@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -16,9 +16,11 @@ from gpucost.cluster.views.overview import ClusterOverview
 from gpucost.detectors.findings import WastePattern, WithheldFinding
 from gpucost.domain.errors import GpuCostError
 from gpucost.domain.time import Window
+from gpucost.ledger import WindowInfo
 from gpucost.reports.base.display import visible
 from gpucost.service.detection.runner import DetectorRun, DetectorRunner
 from gpucost.service.detection.waste_accounting import WasteAccounting
+from gpucost.service.ingest.status import WindowFailure
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,10 @@ StateOf = Callable[[str], ClusterOverview | None]
 """The current state of a cluster; None where it is not watched, or not all of it has been read yet."""
 
 
+def _told(failure: WindowFailure) -> str:
+    return f"{failure.kind}: {visible(failure.reason, _LONGEST_MESSAGE)}"
+
+
 class DetectorLoop:
     """One thread beside that of ingest, so that neither waits for a source that is slow for the other.
 
@@ -107,6 +113,7 @@ class DetectorLoop:
         self._sleep = sleep
         self._stopped = stopped
         self._assessed: dict[str, tuple[tuple[str, bool], ...]] = {}
+        self._outdated: dict[str, dict[Window, str]] = {}
 
     def run(self) -> None:
         """Runs until a stop is requested."""
@@ -144,17 +151,50 @@ class DetectorLoop:
         stand = tuple((info.digest, self._assessing.is_final(cluster, info)) for info in pending)
         if stand == self._assessed.get(cluster):
             return  # nothing came since the last round: provisional assessments stay as they are
-        outcome = self._assessing.assess(cluster, pending, stop=self._stopped)
+        known = self._outdated.get(cluster, {})
+        # What is final stays outdated until it is read again: its day is not worked out anew before that.
+        wanted = [
+            info
+            for info, (_, is_final) in zip(pending, stand, strict=True)
+            if not is_final or known.get(info.window) != info.digest
+        ]
+        outcome = self._assessing.assess(cluster, wanted, stop=self._stopped)
         for failure in outcome.failures:
-            reason = visible(failure.reason, _LONGEST_MESSAGE)
-            logger.warning(
-                "%s: %s is not assessed: %s: %s", visible(cluster), failure.window, failure.kind, reason
-            )
+            logger.warning("%s: %s is not assessed: %s", visible(cluster), failure.window, _told(failure))
             self._status.failed(cluster, failure.kind)
-        due = sum(is_final for _, is_final in stand)
+        left = self._wait_for_ingest(cluster, pending, wanted, outcome.outdated)
+        stands = list(zip(pending, stand, strict=True))
+        due = sum(is_final for info, (_, is_final) in stands if info.window not in left)
         if not outcome.failures and outcome.final == due:
-            # Final windows are pending no more: the provisional ones stay, as they were before.
-            self._assessed[cluster] = tuple(each for each in stand if not each[1])
+            # Final windows are pending no more: the others stay, as they were before.
+            self._assessed[cluster] = tuple(
+                each for info, each in stands if not each[1] or info.window in left
+            )
+
+    def _wait_for_ingest(
+        self,
+        cluster: str,
+        pending: Sequence[WindowInfo],
+        tried: Sequence[WindowInfo],
+        outdated: Sequence[WindowFailure],
+    ) -> Collection[Window]:
+        """The windows that wait until the ledger has read them again. Each is told once, and counts as no
+        failure: nothing of the detectors can mend it."""
+        digests = {info.window: info.digest for info in pending}
+        known = self._outdated.get(cluster, {})
+        before = {window: digest for window, digest in known.items() if digests.get(window) == digest}
+        for failure in outdated:
+            if failure.window is not None and failure.window not in before:
+                logger.warning(
+                    "%s: %s is assessed once it was read again, by itself within minutes of its end, later "
+                    "by gpucost ingest --again: %s",
+                    visible(cluster), failure.window, _told(failure),
+                )  # fmt: skip
+        again = {info.window for info in tried}
+        found = {each.window: digests[each.window] for each in outdated if each.window is not None}
+        kept = {window: digest for window, digest in before.items() if window not in again}
+        self._outdated[cluster] = {**kept, **found}
+        return self._outdated[cluster]
 
     def _guarded(self, cluster: str, step: Callable[[], None]) -> None:
         try:

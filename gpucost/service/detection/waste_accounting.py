@@ -13,7 +13,8 @@ one may use history that the live detectors have in memory (``recent``), which r
 Like ingest, this looks for what is missing rather than remembering what it did: ``pending`` are the windows
 without a final assessment that the source can still answer for. A new version of a window's lines takes its
 assessment away, and so it is due again. A detector that failed leaves the day provisional, since it may not
-fail the next time; what the source or the ledger refuses is a failure that is tried again.
+fail the next time; what the source or the ledger refuses is a failure that is tried again. A window of which
+the source says other lines by now than the ledger has is no failure: it is due once it was read again.
 
 ``PastServers`` tells the detectors what servers did before the history, out of the ledger in steps: whether a
 server that is idle will be asked again shows only over weeks.
@@ -47,7 +48,13 @@ from gpucost.detectors.inputs.detector_facts import (
 )
 from gpucost.detectors.rule_settings import RuleSettings
 from gpucost.domain.buckets import Bucket
-from gpucost.domain.errors import InputError, LedgerConflict, MonthClosed, SourceError
+from gpucost.domain.errors import (
+    InputError,
+    LedgerConflict,
+    LinesOutdated,
+    MonthClosed,
+    SourceError,
+)
 from gpucost.domain.jobs import JobKind, WorkloadClass, workload_class
 from gpucost.domain.scope import Scope
 from gpucost.domain.time import DAY_MS, Window
@@ -99,11 +106,19 @@ _KEY = [name for name in USAGE_LINES.column_names if name not in LINE_MEASURES]
 
 @dataclass(frozen=True)
 class AssessmentOutcome:
-    """How many windows were assessed, finally or provisionally, and what failed; that is tried again."""
+    """How many windows were assessed, finally or provisionally, and what failed; that is tried again.
+    ``outdated`` are windows of which the ledger has other lines than the source has by now: they can be
+    assessed once the ledger has read them again."""
 
     final: int = 0
     provisional: int = 0
     failures: tuple[WindowFailure, ...] = ()
+    outdated: tuple[WindowFailure, ...] = ()
+
+    @property
+    def left_out(self) -> tuple[WindowFailure, ...]:
+        """Every window that is not assessed."""
+        return *self.failures, *self.outdated
 
 
 @dataclass(frozen=True)
@@ -151,21 +166,23 @@ class WasteAccounting:
         outcome."""
         final = provisional = 0
         failures: list[WindowFailure] = []
+        outdated: list[WindowFailure] = []
         for _, of_day in groupby(windows, key=_day_of):
             batch = list(of_day)
             if stop():
                 break
             try:
-                made, refused = self._written(cluster, self._day(cluster, batch))
+                made, refused, older = self._written(cluster, self._day(cluster, batch))
             except (InputError, LedgerConflict, MonthClosed, SourceError) as error:
                 failures.append(WindowFailure.of(cluster, _span(batch), error))
                 continue
             failures.extend(refused)
+            outdated.extend(older)
             final += sum(each.final for each in made)
             provisional += sum(not each.final for each in made)
             for each in made:
                 on_window(cluster, each.window)
-        return AssessmentOutcome(final, provisional, tuple(failures))
+        return AssessmentOutcome(final, provisional, tuple(failures), tuple(outdated))
 
     def _day(self, cluster: str, batch: Sequence[WindowInfo]) -> list[WasteOfWindow]:
         is_final = self.is_final(cluster, batch[0])
@@ -196,21 +213,23 @@ class WasteAccounting:
 
     def _written(
         self, cluster: str, made: Sequence[WasteOfWindow]
-    ) -> tuple[Sequence[WasteOfWindow], list[WindowFailure]]:
-        """Which windows the ledger took. It refuses one of which the source has learned of lines since it was
-        ingested, until it is ingested again; that does not stop the others of its day."""
+    ) -> tuple[Sequence[WasteOfWindow], list[WindowFailure], list[WindowFailure]]:
+        """Which windows the ledger took, which it refused, and which it refused since the source has learned
+        of lines after they were ingested; neither stops the others of its day."""
         with suppress(InputError, LedgerConflict, MonthClosed):
             self.ledger.write_waste(cluster, made, code_version=self.code_version)
-            return made, []
-        taken, refused = [], []
+            return made, [], []
+        taken, refused, outdated = [], [], []
         for each in made:
             try:
                 self.ledger.write_waste(cluster, [each], code_version=self.code_version)
+            except LinesOutdated as error:
+                outdated.append(WindowFailure.of(cluster, each.window, error))
             except (InputError, LedgerConflict, MonthClosed) as error:
                 refused.append(WindowFailure.of(cluster, each.window, error))
             else:
                 taken.append(each)
-        return taken, refused
+        return taken, refused, outdated
 
     def _history(self, cluster: str, batch: Sequence[WindowInfo], is_final: bool) -> KnownFrames:
         """The day with the history around it; for a provisional assessment, the history in memory where that

@@ -131,7 +131,7 @@ class _Waste:
             return
         found = [info for info in pending if info.window not in self.tried]
         self.tried |= {info.window for info in found}
-        self.failures += self.assessing.assess(cluster, found, on_window=self.on_window).failures
+        self.failures += self.assessing.assess(cluster, found, on_window=self.on_window).left_out
 
 
 def _both(one: OnWindow, other: OnWindow) -> OnWindow:
