@@ -107,7 +107,7 @@ lock: ## Write constraints.txt and the requirements of images anew from the newe
 hashes:
 	@test -e .cache/lock/bin/python || $(PYTHON) -m venv .cache/lock
 	@.cache/lock/bin/python -m pip install --quiet --disable-pip-version-check uv
-	@$(HASHED) -c constraints.txt --extra server --extra chat --extra mcp pyproject.toml -o gpucost/requirements.txt
+	@$(HASHED) -c constraints.txt --extra server --extra chat --extra lake --extra mcp pyproject.toml -o gpucost/requirements.txt
 	@$(HASHED) -c constraints.txt --extra exporter pyproject.toml -o exporters/gpucost_gpu_exporter/requirements.txt
 	@$(HASHED) -c constraints.txt --extra collector pyproject.toml -o exporters/gpucost_queue_collector/requirements.txt
 	@echo hatchling | $(HASHED) -c constraints.txt - -o requirements-build.txt

@@ -1,7 +1,8 @@
 """The ledger: its tables, their migrations, and the only reader and writer of them.
 
 What lives here: SQL, by topic: db (tables), usage (lines and months), waste, stores (findings, keys,
-messages, predictions), retention. What must not: rules about money (attribution and reports have them).
+messages, predictions), retention, sealed (months in files). What must not: rules about money (attribution and
+reports have them).
 Every read of usage takes a Scope; every write is one transaction: all of a window or nothing.
 Begin at ledger.Ledger, the facade; each of its methods is one call into a wing.
 """
@@ -24,8 +25,10 @@ from gpucost.ledger.db.records import (
     MonthInfo,
     MonthOpen,
     MonthRollup,
+    MonthSeal,
     ProposedAdjustment,
     PruningResult,
+    SealRefused,
     VerifyFinding,
     WasteOfWindow,
     WindowInfo,
@@ -66,9 +69,11 @@ __all__ = [
     "MonthInfo",
     "MonthOpen",
     "MonthRollup",
+    "MonthSeal",
     "NamedJob",
     "ProposedAdjustment",
     "PruningResult",
+    "SealRefused",
     "VerifyFinding",
     "WaitPrediction",
     "WasteOfWindow",

@@ -1,10 +1,10 @@
 """``Ledger``: the one way in and out of the database of usage, waste, findings, keys and messages.
 
 A facade: each method opens a transaction and makes one call into a wing (``usage``, ``waste``, ``stores``,
-``retention``); SQL stands there, and nowhere outside ``gpucost.ledger``. Five base classes hold what has a
-topic of its own: RetentionStore (rollups, pruning), NotificationStore (the outbox of messages), KeyRing (API
-keys), SessionRing (login sessions), JobHistory (runs of jobs, and jobs by name), NameSearch (names by a part
-of them).
+``retention``); SQL stands there and in ``sealed``, and nowhere outside ``gpucost.ledger``. Base classes hold
+what has a topic of its own: RetentionStore (rollups, pruning), SealingStore (months in files),
+NotificationStore (the outbox of messages), KeyRing (API keys), SessionRing (login sessions), JobHistory (runs
+of jobs), JobIndex (jobs by name), NameSearch (names by a part of them).
 
 What every method promises:
 
@@ -35,7 +35,7 @@ import pandas as pd
 
 from gpucost.attribution.usage_lines import Attribution
 from gpucost.charges.capacity_cells import CapacityCell
-from gpucost.domain.errors import DataProblem, LedgerDamaged
+from gpucost.domain.errors import DataProblem
 from gpucost.domain.rates import Rate
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import Month, Window
@@ -50,14 +50,13 @@ from gpucost.ledger.db.records import (
     IngestResult,
     MonthCharges,
     MonthInfo,
-    VerifyFinding,
     WasteOfWindow,
     WindowInfo,
     WindowVersion,
 )
-from gpucost.ledger.retention import verification
+from gpucost.ledger.retention.month_sealing import SealingStore
 from gpucost.ledger.retention.rollup import RetentionStore
-from gpucost.ledger.retention.verification import IntegrityReport, integrity
+from gpucost.ledger.sealed.sealed_reader import SealedStore
 from gpucost.ledger.stores import findings, predictions
 from gpucost.ledger.stores.api_keys import KeyRing
 from gpucost.ledger.stores.notifications import NotificationStore
@@ -78,29 +77,42 @@ from gpucost.ledger.waste import waste_reader, waste_writer
 from gpucost.ledger.waste.waste_reader import FinalWaste
 
 
-class Ledger(RetentionStore, NotificationStore, KeyRing, SessionRing, JobHistory, JobIndex, NameSearch):
+class Ledger(
+    RetentionStore, SealingStore, NotificationStore, KeyRing, SessionRing, JobHistory, JobIndex, NameSearch
+):
     """Usage lines in a database, by window and month. One object may be shared by threads.
 
     Every method raises LedgerUnavailable when the database cannot be used now (disk full, locked,
     connection lost); nothing was half-written then, and the same call may simply be made again.
     """
 
-    def __init__(self, database: LedgerDatabase, now: Callable[[], int]) -> None:
+    def __init__(self, database: LedgerDatabase, now: Callable[[], int], sealed: str = "") -> None:
         self._database = database
+        self._sealed = SealedStore(sealed)
         self._now = now
 
     @classmethod
-    def open(cls, url: str, *, now: Callable[[], int], wait_ms: int = 10_000, create: bool = True) -> Self:
+    def open(
+        cls,
+        url: str,
+        *,
+        now: Callable[[], int],
+        wait_ms: int = 10_000,
+        create: bool = True,
+        sealed: str = "",
+    ) -> Self:
         """Open, and create or migrate, the ledger at ``url``.
 
         ``sqlite:///relative.db``, ``sqlite:////absolute.db`` or ``postgresql+psycopg://…``. ``now`` gives
         the time in ms UTC for what is written; ``wait_ms`` is how long to wait for another writer. Without
-        ``create``, a ledger that is not there stays so. Raises InputError for another URL, LedgerUnavailable
+        ``create``, a ledger that is not there stays so. ``sealed`` is the folder or URL of sealed months,
+        empty where there are none. Raises InputError for another URL, LedgerUnavailable
         when it is not there or cannot be used, LedgerTooNew when a newer gpucost has migrated it.
         """
-        return cls(LedgerDatabase.open(url, wait_ms, create=create), now)
+        return cls(LedgerDatabase.open(url, wait_ms, create=create), now, sealed)
 
     def close(self) -> None:
+        self._sealed.close()
         self._database.close()
 
     def __enter__(self) -> Self:
@@ -305,7 +317,7 @@ class Ledger(RetentionStore, NotificationStore, KeyRing, SessionRing, JobHistory
         """
         with self._database.read() as connection:
             return query.aggregate(
-                connection, scope, window, dims, filters or {}, step_ms, categories=categories
+                connection, scope, window, dims, filters or {}, step_ms, self._sealed, categories=categories
             )
 
     def cells(self, scope: Scope, window: Window) -> Iterator[CapacityCell]:
@@ -316,7 +328,7 @@ class Ledger(RetentionStore, NotificationStore, KeyRing, SessionRing, JobHistory
         Raises InputError when an edge of ``window`` cuts a window of the ledger (named).
         """
         with self._database.read() as connection:
-            return capacity_rows.cells(connection, scope, window)
+            return capacity_rows.cells(connection, scope, window, self._sealed)
 
     def waste(
         self,
@@ -336,7 +348,7 @@ class Ledger(RetentionStore, NotificationStore, KeyRing, SessionRing, JobHistory
         scope with teams sees their held time. Raises InputError as ``aggregate`` does.
         """
         with self._database.read() as connection:
-            return waste_reader.waste(connection, scope, window, dims, filters or {}, step_ms)
+            return waste_reader.waste(connection, scope, window, dims, filters or {}, step_ms, self._sealed)
 
     def job_window(self, scope: Scope, job_uid: str) -> Window | None:
         """From the first to the last ledger window with a line of this job; None when the scope sees none."""
@@ -351,7 +363,7 @@ class Ledger(RetentionStore, NotificationStore, KeyRing, SessionRing, JobHistory
     def progress(self, scope: Scope, window: Window, job_uid: str) -> pd.DataFrame:
         """The progress of a job: columns ``name`` (str) and ``amount`` (float64), sorted by name."""
         with self._database.read() as connection:
-            return query.progress(connection, scope, window, job_uid)
+            return query.progress(connection, scope, window, job_uid, self._sealed)
 
     def problems(self, scope: Scope, window: Window) -> tuple[DataProblem, ...]:
         """Problems recorded with the windows inside ``window``, each once, their board_ms added, sorted.
@@ -359,7 +371,7 @@ class Ledger(RetentionStore, NotificationStore, KeyRing, SessionRing, JobHistory
         A scope with teams sees those about its own pods and jobs.
         """
         with self._database.read() as connection:
-            return query.problems(connection, scope, window)
+            return query.problems(connection, scope, window, self._sealed)
 
     def adjustments(self, scope: Scope, month: Month) -> tuple[Adjustment, ...]:
         """Adjustments of a month, of the scope's teams, in the order they were made. They belong to no
@@ -426,7 +438,7 @@ class Ledger(RetentionStore, NotificationStore, KeyRing, SessionRing, JobHistory
         final.
         """
         with self._database.read() as connection:
-            return waste_reader.final_waste(connection, cluster, known, most)
+            return waste_reader.final_waste(connection, cluster, known, most, self._sealed)
 
     def rates(self, rate_ids: Collection[str]) -> dict[str, Rate]:
         """The rates of these ids, as they were applied; ids that the ledger does not know are left out."""
@@ -446,20 +458,6 @@ class Ledger(RetentionStore, NotificationStore, KeyRing, SessionRing, JobHistory
         ready. With the clusters of a scope, the reasons in these clusters."""
         with self._database.read() as connection:
             return months.blockers(connection, month, min_coverage, scope)
-
-    def verify(self, month: Month | None = None) -> tuple[VerifyFinding, ...]:
-        """Recompute every digest of a month, or of all, from the lines themselves; empty when all agree."""
-        with self._database.read() as connection:
-            return verification.verify(connection, month)
-
-    def integrity(self) -> IntegrityReport:
-        """What the database itself finds wrong with its pages and indexes: SQLite's integrity and foreign key
-        checks, PostgreSQL's amcheck where it is installed and allowed. Reads everything."""
-        try:
-            with self._database.read() as connection:
-                return integrity(connection)
-        except LedgerDamaged as error:
-            return IntegrityReport((str(error),))
 
     def history(self, scope: Scope, cluster: str, window: Window) -> tuple[WindowVersion, ...]:
         """Every version of a window, oldest first. Raises LedgerError unless the scope sees all teams of its

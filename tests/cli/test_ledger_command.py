@@ -33,6 +33,9 @@ def url(empty_sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
     return empty_sqlite_url
 
 
+SEALING = (("seal", "2026-10"), ("unseal", "2026-10"), ("verify",))
+
+
 def run(*words: str, code: int = 0) -> Result:
     result = CliRunner().invoke(app, ["ledger", *words])
     assert result.exit_code == code, result.output
@@ -98,7 +101,7 @@ def test_each_goes_to_a_ledger_and_to_no_server(
         monkeypatch.setenv("GPUCOST_SERVER", server)
         words = []
     file = str(tmp_path / "copy.db")
-    for command in (("upgrade",), ("wait",), ("backup", file), ("restore", file), ("prune",)):
+    for command in (("upgrade",), ("wait",), ("backup", file), ("restore", file), ("prune",), *SEALING):
         result = CliRunner().invoke(app, [*words, "ledger", *command])
         assert result.exit_code == 2, command
         assert f"this command: cannot ask {server}: it needs the ledger" in result.stderr
@@ -265,3 +268,24 @@ def test_a_damaged_page_is_told_by_every_command_and_verify_says_what_to_do(url:
 def _said(*words: str) -> tuple[int, str]:
     result = CliRunner().invoke(app, words)
     return result.exit_code, result.output
+
+
+def test_seal_verify_and_unseal(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(url)
+    assert "ledger.sealed is not set" in run("seal", "2026-10", code=4).output
+    monkeypatch.setenv("GPUCOST_LEDGER__SEALED", str(tmp_path / "sealed"))
+    assert run("verify").output == "no month is sealed\n"
+    assert "MONTH: '2026-11' is not allowed; allowed: a closed month" in run("seal", "2026-11", code=2).output
+    said = run("seal", "2026-10", "--author", "ann").output
+    assert said.startswith("2026-10 sealed: 3 usage lines in 3 files of 0.0 MiB; digest ")
+    assert run("verify", "--deep").output == "2026-10: every file is what was sealed\n"
+    file = next((tmp_path / "sealed" / "days").rglob("*.parquet"))
+    content = file.read_bytes()
+    file.write_bytes(content[:-1])
+    changed = run("verify", "2026-10", code=5).output
+    assert changed.startswith(
+        f"2026-10: sealed files: {file.relative_to(tmp_path / 'sealed')} changed: SHA-256 "
+    )
+    assert "stays as it is, for it does not verify" in run("unseal", "2026-10", code=4).output
+    file.write_bytes(content)
+    assert run("unseal", "2026-10").output == "2026-10 unsealed: 3 usage lines in the database again\n"

@@ -17,9 +17,9 @@ MIB = 1 << 20
 # Extra, modules that are imported, and the most that the packages may weigh in MiB.
 IMAGES = {
     "gpucost": (
-        "server,chat,mcp",
+        "server,chat,lake,mcp",
         ("gpucost.cli", "gpucost.api.runtime", "gpucost.cli.commands.serve", "gpucost.api.tools.tool_server"),
-        450,
+        530,
     ),
     "gpucost-gpu-exporter": ("exporter", ("gpucost_gpu_exporter.cli", "gpucost_gpu_exporter.driver"), 40),
     "gpucost-queue-collector": ("collector", ("gpucost_queue_collector.cli",), 50),

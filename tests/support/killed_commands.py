@@ -79,6 +79,10 @@ class Databases:
     def file(self, name: str) -> Path:
         return self.folder / name / "ledger.db"
 
+    def files(self, name: str) -> Path:
+        """Where sealed months are."""
+        return self.folder / name / "sealed"
+
     def make(self, name: str, template: str = "") -> None:
         """Empty, or as ``template`` is, which is not open."""
         (self.folder / name).mkdir()
@@ -87,6 +91,8 @@ class Databases:
             self.server.execute(f'CREATE DATABASE "{name}"' + (f' TEMPLATE "{template}"' if template else ""))
         elif template and self.file(template).exists():
             shutil.copy(self.file(template), self.file(name))
+        if template and self.files(template).exists():
+            shutil.copytree(self.files(template), self.files(name))
 
     def drop(self, name: str) -> None:
         shutil.rmtree(self.folder / name)
@@ -124,6 +130,8 @@ INGEST = Operation(
 )
 CLOSE = Operation("close", "filled", "month close 2026-10 --author ann --reason one-day")
 ROLL_UP = Operation("roll-up", "closed", "ledger prune --author ann")
+SEAL = Operation("seal", "closed", "ledger seal 2026-10 --author ann")
+UNSEAL = Operation("unseal", "sealed", "ledger unseal 2026-10 --author ann")
 UPGRADE = Operation("upgrade", "first", "ledger upgrade")
 BACKUP = {
     False: Operation("backup", "folded", "ledger backup {folder}/copy"),
@@ -141,7 +149,7 @@ RESTORE = {
 
 def operations(databases: Databases) -> tuple[Operation, ...]:
     on_server = databases.server is not None
-    return INGEST, CLOSE, ROLL_UP, BACKUP[on_server], RESTORE[on_server], UPGRADE
+    return INGEST, CLOSE, ROLL_UP, SEAL, UNSEAL, BACKUP[on_server], RESTORE[on_server], UPGRADE
 
 
 def prepare(databases: Databases) -> None:
@@ -155,6 +163,7 @@ def prepare(databases: Databases) -> None:
         ("filled", INGEST),
         ("closed", CLOSE),
         ("folded", ROLL_UP),
+        ("sealed", SEAL),
         ("whole", BACKUP[databases.server is not None]),
     )
     for name, operation in steps:
@@ -169,7 +178,7 @@ def kill_at_random(databases: Databases, operation: Operation, kills: int, rng: 
     tally = Tally()
     undisturbed = f"{operation.name}-0"
     databases.make(undisturbed, operation.template)
-    before = _state(databases.url(undisturbed))
+    before = _state(databases.url(undisturbed), databases.files(undisturbed))
     run = _Run(databases, operation, undisturbed)
     began = time.monotonic()
     assert run.to_the_end() == 0, run.said()
@@ -228,7 +237,7 @@ class _Once:
             copy = self.databases.folder / self.name / "copy"
             self._refuse_part(copy.with_name("copy.part"))
             return "before" if not copy.exists() else "whole"
-        state = _state(self.databases.url(self.name))
+        state = _state(self.databases.url(self.name), self.databases.files(self.name))
         return "before" if state == self.before else "whole" if state == self.after else "between"
 
     def _refuse_part(self, part: Path) -> None:
@@ -242,7 +251,11 @@ class _Once:
         # Killed when the copy had its name: the draft is another of it, which the next backup removes.
         left = {each.name for each in folder.iterdir() if not (copy.exists() and each.samefile(copy))}
         kept = {each for each in left if each.startswith("ledger.db.replaced-")}
-        extra = left - {"ledger.db", "ledger.db-wal", "ledger.db-shm", "log", *kept}
+        extra = left - {"ledger.db", "ledger.db-wal", "ledger.db-shm", "log", "sealed", *kept}
+        files = self.databases.files(self.name)
+        extra |= {each.name for each in files.glob("*") if each.name.startswith(".")}
+        if self.operation.name == "unseal":
+            extra |= {each.name for each in files.rglob("*") if each.is_file()}
         if extra or len(kept) > 2:
             self._is_wrong(f"left over: {sorted(extra | kept)}")
 
@@ -294,6 +307,7 @@ def _command(words: list[str], is_ours: bool, url: str, log: Path, clock_ms: int
     """In the process itself: a group of its own, so that what it starts dies with it."""
     os.setsid()
     os.environ.update(GPUCOST_LEDGER__URL=url, GPUCOST_INGEST__BATCH="2h", HOME=str(log.parent), **_tools())
+    os.environ["GPUCOST_LEDGER__SEALED"] = str(log.parent / "sealed")
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(output, 1)
     os.dup2(output, 2)
@@ -325,7 +339,7 @@ def _kill_group(process: multiprocessing.process.BaseProcess) -> None:
 def _result(databases: Databases, operation: Operation, name: str) -> State:
     """What came out: the ledger, or the copy of it as a ledger."""
     if operation.name != "backup":
-        return _state(databases.url(name))
+        return _state(databases.url(name), databases.files(name))
     copy = databases.folder / name / "copy"
     return _restored(databases, copy, f"{name}-restored") or ("not to be restored",)
 
@@ -351,9 +365,9 @@ def _restored(databases: Databases, copy: Path, name: str) -> State | None:
         databases.drop(name)
 
 
-def _state(url: str) -> State:
+def _state(url: str, sealed: Path | None = None) -> State:
     """What the ledger holds, but for when it was written; of another schema only which it is. Lines are in
-    the digests, which are computed again from them."""
+    the digests, which are computed again from them, and in the hashes of sealed files."""
     if url.startswith("sqlite") and not Path(url.removeprefix("sqlite:///")).exists():
         return ("",)
     database = LedgerDatabase.unchecked(url, _WAIT_MS, create=False)
@@ -363,8 +377,9 @@ def _state(url: str) -> State:
         database.close()
     if revision != newest:
         return (revision,)
-    with Ledger.open(url, now=lambda: LATER_MS, wait_ms=_WAIT_MS, create=False) as ledger:
-        month, fold = ledger.month(MONTH), ledger.folded(MONTH)
+    place = "" if sealed is None else str(sealed)
+    with Ledger.open(url, now=lambda: LATER_MS, wait_ms=_WAIT_MS, create=False, sealed=place) as ledger:
+        month, fold, seal = ledger.month(MONTH), ledger.folded(MONTH), ledger.sealed(MONTH)
         return (
             revision,
             tuple(
@@ -373,6 +388,7 @@ def _state(url: str) -> State:
             ),
             (month.state, month.version, month.digest, month.author),
             None if fold is None else (fold.digest, fold.lines),
+            None if seal is None else (seal.digest, seal.lines),
             tuple(
                 (each.action, each.author, each.subject, each.reason, each.detail)
                 for each in ledger.audit(EVERYTHING)

@@ -1,4 +1,5 @@
-"""gpucost ledger: upgrade it, wait for it, back it up, put a backup back, and prune what is old."""
+"""gpucost ledger: upgrade it, wait for it, back it up, put a backup back, prune what is old, and move closed
+months into files and back."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ import typer
 from gpucost.cli.terminal.context import CommandContext, context_of, now_ms
 from gpucost.cli.terminal.exit_codes import ExitCode, complain, fields_as
 from gpucost.domain.errors import LedgerDamaged, LedgerError, LedgerUnavailable
-from gpucost.domain.time import SECOND_MS, parse_duration
+from gpucost.domain.time import SECOND_MS, Month, parse_duration
 
 if TYPE_CHECKING:
     from gpucost.ledger.retention.backup import BackupCheck
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Upgrade the ledger's schema, back it up, put a backup back, and prune what is old.",
+    help="Upgrade the ledger's schema, back it up, put a backup back, prune what is old, and move closed "
+    "months into Parquet files and back.",
 )
 
 _WAIT_MS = 60_000
@@ -186,6 +188,68 @@ def prune(
             typer.echo(f"room in the file for new lines: {free / 2**20:,.1f} MiB")
     if refused:
         raise typer.Exit(ExitCode.VERIFICATION)
+
+
+SealMonth = Annotated[str, typer.Argument(metavar="MONTH", help="A closed month, such as 2026-10.")]
+SealAuthor = Annotated[str | None, typer.Option(help="Who does this; else the user of this process.")]
+
+
+@app.command()
+def seal(ctx: typer.Context, month: SealMonth, author: SealAuthor = None) -> None:
+    """Move the lines of a closed MONTH out of the database into Parquet files at ledger.sealed: verified
+    before, read again and compared before a line is deleted. Reports stay the same, and read the files. Exit
+    code 4 when the month does not verify; then nothing is moved."""
+    from gpucost.cli.commands.month import user
+    from gpucost.reports.base.display import counted
+
+    with context_of(ctx).ledger() as ledger, fields_as({"month": "MONTH"}):
+        done = ledger.seal(Month.parse(month), author=author or user())
+    sizes = f"{counted(done.lines, 'usage line')} in {counted(done.files, 'file')} of {_mib(done.size)}"
+    typer.echo(f"{done.month} sealed: {sizes}; digest {done.digest}")
+
+
+@app.command()
+def unseal(ctx: typer.Context, month: SealMonth, author: SealAuthor = None) -> None:
+    """Move the lines of a sealed MONTH back into the database and remove its files, after every digest of the
+    month was computed again from them. Exit code 4 when a file is not what it was; then nothing is moved."""
+    from gpucost.cli.commands.month import user
+    from gpucost.reports.base.display import counted
+
+    with context_of(ctx).ledger() as ledger, fields_as({"month": "MONTH"}):
+        lines = ledger.unseal(Month.parse(month), author=author or user())
+    typer.echo(f"{month} unsealed: {counted(lines, 'usage line')} in the database again")
+
+
+@app.command()
+def verify(
+    ctx: typer.Context,
+    month: Annotated[
+        str | None, typer.Argument(metavar="MONTH", help="A sealed month; every one without.")
+    ] = None,
+    deep: Annotated[
+        bool,
+        typer.Option(
+            "--deep",
+            help="Compute every digest again from the files, too: their lines are put into the database in a "
+            "transaction that is undone.",
+        ),
+    ] = False,
+) -> None:
+    """Compare every file of sealed months with the hash that the ledger has of it. Exit code 5 when one is
+    missing or was changed. gpucost month verify does the same, and checks everything else."""
+    with context_of(ctx).ledger() as ledger, fields_as({"month": "MONTH"}):
+        months = ledger.sealed_months() if month is None else (Month.parse(month),)
+        found = [finding for each in months for finding in ledger.verify_sealed(each, deep=deep)]
+    for finding in found:
+        typer.echo(f"{finding.month}: {finding.subject}: {finding.detail}")
+    if found:
+        raise typer.Exit(ExitCode.VERIFICATION)
+    names = ", ".join(map(str, months))
+    typer.echo(f"{names}: every file is what was sealed" if months else "no month is sealed")
+
+
+def _mib(size: int) -> str:
+    return f"{size / 2**20:,.1f} MiB"
 
 
 def _url(context: CommandContext) -> str:

@@ -24,6 +24,7 @@ from gpucost.ledger.db.tables import (
     MONTH,
     MONTH_CHARGES,
     MONTH_FOLD,
+    MONTH_SEAL,
     RATE,
 )
 
@@ -31,6 +32,7 @@ CLOSES = ("month close", "month close override")
 ADJUSTS = ("adjustment",)
 CHARGES = ("month charges",)
 FOLDS = ("month fold",)
+SEALS, UNSEALS = ("month seal",), ("month unseal",)
 ISSUE, REVOCATION = "key issue", "key revocation"
 LOGIN, LOGOUT = "session login", "session end"
 
@@ -65,6 +67,11 @@ def fold_detail(
     )
 
 
+def seal_detail(digest: str, manifest: str, lines: int) -> str:
+    """The detail that the audit trail has of a month's move into files, or back."""
+    return f"{digest}: {lines} usage lines" + (f" in files, listed in {manifest}" if manifest else "")
+
+
 def grants(role: str, teams: str, clusters: str | None, expires_ms: int | None) -> str:
     """The text that the audit trail has of what a key may do; ``teams`` and ``clusters`` are JSON lists."""
     words = {
@@ -78,6 +85,15 @@ def grants(role: str, teams: str, clusters: str | None, expires_ms: int | None) 
 
 def _fold(month: str, folded_at_ms: int, author: str, **values: Any) -> _Event:
     return folded_at_ms, author, month, "", fold_detail(**values)
+
+
+def _seals(connection: Connection, kind: str) -> Counter[_Event]:
+    s = MONTH_SEAL.c
+    rows = connection.execute(select(MONTH_SEAL).where(s.kind == kind))
+    return Counter(
+        (row.sealed_at_ms, row.author, row.month, "", seal_detail(row.digest, row.manifest, row.lines))
+        for row in rows
+    )
 
 
 def trail(connection: Connection, wanted: Collection[str]) -> Iterator[VerifyFinding]:
@@ -99,6 +115,8 @@ def trail(connection: Connection, wanted: Collection[str]) -> Iterator[VerifyFin
         CHARGES: Counter(_event(row, CHARGES) for row in connection.execute(charges)),
         ADJUSTS: Counter(adjustment_event(*tuple(row)) for row in connection.execute(adjusts)),
         FOLDS: Counter(_fold(**row._mapping) for row in connection.execute(folds)),
+        SEALS: _seals(connection, "seal"),
+        UNSEALS: _seals(connection, "unseal"),
     }
     for actions, events in held.items():
         told = _told(connection, actions)
@@ -112,9 +130,8 @@ def trail(connection: Connection, wanted: Collection[str]) -> Iterator[VerifyFin
 
 def audited_months(connection: Connection) -> set[str]:
     """The months that the trail names, whether or not a table still has them."""
-    return {
-        event[2][:7] for actions in (CLOSES, CHARGES, ADJUSTS, FOLDS) for event in _told(connection, actions)
-    }
+    of_months = (CLOSES, CHARGES, ADJUSTS, FOLDS, SEALS, UNSEALS)
+    return {event[2][:7] for actions in of_months for event in _told(connection, actions)}
 
 
 def _told(connection: Connection, actions: Collection[str]) -> Counter[_Event]:

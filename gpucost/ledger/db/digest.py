@@ -128,6 +128,13 @@ def month_digest(month: str, previous: str, windows: Iterable[Sequence[Any]]) ->
     return digest.hexdigest()
 
 
+def seal_digest(previous: str, row: Mapping[str, Any]) -> str:
+    """The digest of a month's move into files, or back: of the move before it, and of the hash of the list of
+    files, which has the hash of each."""
+    names = ("seq", "month", "kind", "month_digest", "fold_digest", "manifest", "lines", "files", "size")
+    return content_key(["gpucost month seal 1", previous, *(row[name] for name in names)])
+
+
 def adjustment_digest(previous: str, values: Sequence[Any]) -> str:
     return content_key(["gpucost adjustment 1", previous, *values])
 

@@ -155,6 +155,22 @@ class MonthRollup:
 
 
 @dataclass(frozen=True, slots=True)
+class MonthSeal:
+    """A closed month whose lines are in files: how many lines, in how many files of how many bytes.
+    ``manifest`` is the SHA-256 of the list of them, ``digest`` covers it, the digest of the month and the
+    seal before it."""
+
+    month: Month
+    digest: str
+    manifest: str
+    sealed_at_ms: int
+    author: str
+    lines: int
+    files: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class PruningResult:
     """How many rows were deleted because they had been over for long."""
 
@@ -335,6 +351,22 @@ class FoldRefused(LedgerError):
             f"{month} is not folded, for it does not verify (gpucost month verify {month}): "
             f"{'; '.join(findings[:5])}{more}"
         )
+
+
+class SealRefused(LedgerError):
+    """A closed month cannot be moved into files, or back, without changing: it stays where it is."""
+
+    def __init__(self, month: Month, findings: Sequence[str]) -> None:
+        self.month = month
+        more = f"; and {len(findings) - 5} more" if len(findings) > 5 else ""
+        super().__init__(
+            f"{month} stays as it is, for it does not verify (gpucost ledger verify {month}): "
+            f"{'; '.join(findings[:5])}{more}"
+        )
+
+
+class SealTooNew(LedgerError):
+    """A newer gpucost has sealed this month; this one does not know its files."""
 
 
 class LedgerTooNew(LedgerError):

@@ -12,6 +12,9 @@ Months whose lines were added up by day have tables that only grow. ``fold_begun
 lines of a closed month may be replaced from its row here until there is one in ``month_fold``, and no
 transaction can be committed with only the first.
 
+Sealed months have their lines in files. ``seal_begun`` opens the same triggers, until ``month_seal`` has a
+row of the same number.
+
 ``waste_line`` and ``waste_window`` record the waste of usage lines and are closed with their month;
 ``finding_event`` only grows. A finding describes the present: it changes, and its events record how.
 """
@@ -425,9 +428,59 @@ class DayRollupRow(LedgerModel, table=True):
     digest: str
 
 
+class SealStartRow(LedgerModel, table=True):
+    __tablename__ = "seal_begun"
+    __table_args__ = (
+        ForeignKeyConstraint(["seq"], ["month_seal.seq"], deferrable=True, initially="DEFERRED"),
+    )
+    seq: int = big_int(primary_key=True)
+    month: str
+
+
+class MonthSealRow(LedgerModel, table=True):
+    """A closed month was moved into files (``kind`` seal), or back (unseal); of a month's rows the last one
+    counts. ``manifest`` is the SHA-256 of the list of the files, and ``digest`` covers the row before this
+    one, too."""
+
+    __tablename__ = "month_seal"
+    __table_args__ = (CheckConstraint("kind IN ('seal', 'unseal')", name="kind"),)
+    seq: int = Field(primary_key=True, sa_type=ROW_ID, sa_column_kwargs={"autoincrement": False})
+    month: str = Field(foreign_key="month.month")
+    kind: str
+    digest: str
+    month_digest: str
+    fold_digest: str
+    manifest: str
+    sealed_at_ms: int = big_int()
+    author: str
+    lines: int = big_int()
+    files: int = big_int()
+    size: int = big_int()
+
+
+class SealedHolderRow(LedgerModel, table=True):
+    """What a holder had of a bucket in a sealed month, from the first to the last of its windows: jobs are
+    found by name without reading files."""
+
+    __tablename__ = "sealed_holder"
+    __table_args__ = ({"sqlite_with_rowid": False},)
+    holder_id: int = big_int(primary_key=True, foreign_key="holder.id")
+    cluster: str = Field(primary_key=True)
+    seq: int = big_int(primary_key=True, foreign_key="seal_begun.seq")
+    bucket: str = Field(primary_key=True)
+    first_ms: int = big_int()
+    last_ms: int = big_int()
+    board_ms: int = big_int()
+    nano: int | None = big_int()
+    unpriced_ms: int = big_int()
+
+
 FOLD_BEGUN = table_of(RollupStartRow)
 MONTH_FOLD = table_of(MonthRollupRow)
 FOLDED_DAY = table_of(DayRollupRow)
+SEAL_BEGUN = table_of(SealStartRow)
+MONTH_SEAL = table_of(MonthSealRow)
+SEALED_HOLDER = table_of(SealedHolderRow)
 
 
 _BUCKETS = ", ".join(f"'{bucket}'" for bucket in Bucket if bucket.is_capacity)

@@ -65,6 +65,7 @@ from gpucost.ledger.db.tables import (
     WINDOW_PROBLEM,
 )
 from gpucost.ledger.retention import verification
+from gpucost.ledger.sealed.sealed_reader import sealed_months
 from gpucost.ledger.stores.outbox import ONCE
 from gpucost.ledger.usage import day_sums, months, reader, rollups
 from gpucost.ledger.usage.query import (
@@ -103,10 +104,12 @@ class _DaySums:
 
 
 def due(connection: Connection, before_ms: int) -> tuple[Month, ...]:
-    """Closed months that ended at or before ``before_ms`` and are not rolled up, oldest first."""
+    """Closed months that ended at or before ``before_ms`` and are neither rolled up nor sealed, oldest
+    first."""
     statement = select(MONTH.c.month).where(MONTH.c.month.not_in(select(MONTH_FOLD.c.month)))
     found = (Month.parse(name) for name in connection.execute(statement).scalars())
-    return tuple(sorted(month for month in found if month.window.end_ms <= before_ms))
+    sealed = sealed_months(connection)
+    return tuple(sorted(month for month in found if month.window.end_ms <= before_ms and month not in sealed))
 
 
 def plan(connection: Connection, month: Month) -> MonthRollup:
@@ -130,6 +133,8 @@ def roll_up(connection: Connection, month: Month, author: str, now_ms: int) -> M
     done = rollups.of_month(connection, month)
     if done is not None:
         return done
+    if month in sealed_months(connection):
+        raise InputError("month", str(month), "a month whose lines are in the database: this one is sealed")
     wrong = verification.verify(connection, month)
     if wrong:
         raise FoldRefused(month, [f"{finding.subject}: {finding.detail}" for finding in wrong])

@@ -11,10 +11,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Table, select, text
+from sqlalchemy import Connection, Table, func, select, text
 from sqlalchemy.exc import DBAPIError
 
 from gpucost.contract.frames import LINE_MEASURES
+from gpucost.domain.buckets import Bucket
+from gpucost.domain.errors import LedgerError, LedgerUnavailable
 from gpucost.domain.time import Month, Window
 from gpucost.ledger.db.audit_trail import audited_months, trail
 from gpucost.ledger.db.digest import (
@@ -22,6 +24,7 @@ from gpucost.ledger.db.digest import (
     content_key,
     line_texts,
     month_digest,
+    seal_digest,
     window_digest,
 )
 from gpucost.ledger.db.records import LedgerState, VerifyFinding
@@ -32,14 +35,20 @@ from gpucost.ledger.db.tables import (
     METADATA,
     MONTH,
     MONTH_CHARGES,
+    MONTH_SEAL,
     PROGRESS_LINE,
     RATE,
+    SEAL_BEGUN,
+    SEALED_HOLDER,
     TEAM_RULE,
     UNIT,
     USAGE_LINE,
+    WASTE_LINE,
     WINDOW_PROBLEM,
     WINDOW_VERSION,
 )
+from gpucost.ledger.sealed.seal_folder import changed_files
+from gpucost.ledger.sealed.sealed_reader import SealedStore, sealed_months
 from gpucost.ledger.usage import day_sums, reader, rollups
 from gpucost.ledger.usage.lines import totals
 from gpucost.ledger.usage.months import SUMS
@@ -50,8 +59,11 @@ W, V, M = LEDGER_WINDOW.c, WINDOW_VERSION.c, MONTH.c
 _DIMENSIONS = (UNIT, HOLDER, RATE, TEAM_RULE)
 
 
-def verify(connection: Connection, month: Month | None) -> tuple[VerifyFinding, ...]:
-    """See Ledger.verify. The dimensions are always checked: every month depends on them."""
+def verify(
+    connection: Connection, month: Month | None, sealed: SealedStore | None = None
+) -> tuple[VerifyFinding, ...]:
+    """See Ledger.verify. The dimensions are always checked: every month depends on them. Without ``sealed``
+    the files of sealed months are not looked at."""
     findings = [finding for table in _DIMENSIONS for finding in _dimension(connection, table)]
     closed = {row.month: row for row in connection.execute(select(MONTH).order_by(M.seq))}
     known = (
@@ -67,6 +79,7 @@ def verify(connection: Connection, month: Month | None) -> tuple[VerifyFinding, 
         findings += waste_reader.verify(connection, name)
         findings += rollups.verify(connection, name)
         findings += day_sums.verify(connection, name)
+        findings += verify_seal(connection, Month.parse(name), sealed)
     findings += _chain(list(closed.values()), wanted)
     findings += _adjustments(connection, wanted)
     findings += trail(connection, wanted)
@@ -101,6 +114,8 @@ def _month(connection: Connection, month: Month, closed: Any) -> Iterator[Verify
     )
     rows = sorted(connection.execute(statement), key=lambda row: (row.cluster, row.start_ms))
     recomputed, in_days = [], rollups.window_ids(connection, str(month))
+    if month in sealed_months(connection):  # its lines are in files
+        in_days = {row.id for row in rows}
     for window_id, cluster, start_ms, end_ms, state, observed_ms, recorded, *sums in rows:
         subject = f"{cluster} {Window(start_ms, end_ms)}"
         header = (cluster, start_ms, end_ms, observed_ms)
@@ -122,6 +137,61 @@ def _month(connection: Connection, month: Month, closed: Any) -> Iterator[Verify
                 month,
                 str(month),
                 f"{len(rows)} windows give digest {digest}, closed with {closed.digest}",
+            )
+
+
+def verify_seal(connection: Connection, month: Month, sealed: SealedStore | None) -> Iterator[VerifyFinding]:
+    """Findings about the moves of a month into files: their chain, what the database keeps of the month, and
+    every file, by its hash."""
+    started = connection.execute(select(SEAL_BEGUN.c.seq, SEAL_BEGUN.c.month))
+    begun = {(seq, name) for seq, name in started}
+    previous = ""
+    for row in connection.execute(select(MONTH_SEAL).order_by(MONTH_SEAL.c.seq)):
+        if row.month == str(month):
+            if seal_digest(previous, row._asdict()) != row.digest:
+                yield VerifyFinding(month, row.month, f"{row.kind} {row.seq} changed, or one before it")
+            if (row.seq, row.month) not in begun:
+                yield VerifyFinding(month, row.month, f"{row.kind} {row.seq} was never begun")
+        previous = row.digest
+    manifest = sealed_months(connection).get(month)
+    if manifest is None:
+        return
+    yield from _kept_beside(connection, month)
+    if sealed is not None:
+        try:
+            folder, files = sealed.folder, sealed.month(month, manifest).manifest.files
+        except LedgerUnavailable:
+            raise
+        except LedgerError as error:
+            yield VerifyFinding(month, "sealed files", str(error))
+            return
+        for wrong in changed_files(folder, files):
+            yield VerifyFinding(month, "sealed files", wrong)
+
+
+def _kept_beside(connection: Connection, month: Month) -> Iterator[VerifyFinding]:
+    """What holders had in a sealed month must be what its windows summed to, and no line may be left."""
+    s, seq = SEALED_HOLDER.c, select(func.max(MONTH_SEAL.c.seq)).where(MONTH_SEAL.c.month == str(month))
+    sums = (func.sum(s.board_ms), func.sum(func.coalesce(s.nano, 0)), func.sum(s.unpriced_ms))
+    capacity = s.bucket != str(Bucket.OVERCOMMITTED)
+    of_holders = select(*sums).where(s.seq == seq.scalar_subquery(), capacity)
+    of_windows = (
+        select(func.sum(V.board_ms), func.sum(V.nano), func.sum(V.unpriced_ms))
+        .join(LEDGER_WINDOW, reader.CURRENT_VERSION)
+        .where(W.month == str(month))
+    )
+    kept, recorded = (
+        tuple(int(each or 0) for each in connection.execute(statement).one())
+        for statement in (of_holders, of_windows)
+    )
+    if kept != recorded:
+        detail = f"holders sum to {kept}, the windows to {recorded}"
+        yield VerifyFinding(month, "sealed month", detail)
+    windows = select(W.id).where(W.month == str(month))
+    for table in (USAGE_LINE, PROGRESS_LINE, WINDOW_PROBLEM, WASTE_LINE):
+        if connection.execute(select(table.c.window_id).where(table.c.window_id.in_(windows))).first():
+            yield VerifyFinding(
+                month, "sealed month", f"rows of {table.name} in the database beside its files"
             )
 
 

@@ -15,6 +15,7 @@ from gpucost.domain.scope import Scope
 from gpucost.domain.time import Window
 from gpucost.ledger.db.dimensions import among, clusters_of
 from gpucost.ledger.db.tables import HOLDER, LEDGER_WINDOW, UNIT, USAGE_LINE
+from gpucost.ledger.sealed.sealed_reader import SealedStore
 from gpucost.ledger.usage.query import alike_holders, refuse_cut, sum_by_hash, visible, window_ids
 
 L, W = USAGE_LINE.c, LEDGER_WINDOW.c
@@ -26,7 +27,9 @@ _PART = 10_000
 _BUCKET_OF = {str(bucket): bucket for bucket in Bucket if bucket.is_capacity}
 
 
-def cells(connection: Connection, scope: Scope, window: Window) -> Iterator[CapacityCell]:
+def cells(
+    connection: Connection, scope: Scope, window: Window, sealed: SealedStore
+) -> Iterator[CapacityCell]:
     """See Ledger.cells. The keys are wider than those of ``aggregate``: the window of the ledger, and the
     first and the last instant of a line, so that whoever computes with rates knows when it was held. Names
     are looked up once for each holder, not once for each row."""
@@ -36,22 +39,35 @@ def cells(connection: Connection, scope: Scope, window: Window) -> Iterator[Capa
     sum_by_hash(connection)
     # By window and unit; the holder's id, the bucket, instants and amounts. Bare tuples, and only a cell's
     # rows at a time become more: there may be millions.
-    found: dict[tuple[int, int], list[tuple[Any, ...]]] = defaultdict(list)
+    found: dict[tuple[Any, Any], list[tuple[Any, ...]]] = defaultdict(list)
     for part in connection.execute(_cell_sums(scope, window)).partitions(_PART):
         for row in part:
-            found[row[0], row[1]].append(row[2:])
-    units = _names(connection, UNIT, _CELL_UNIT, {unit_id for _, unit_id in found})
-    holders = _names(connection, HOLDER, _CELL_HOLDER, {row[0] for rows in found.values() for row in rows})
-    return _made_cells(found, {row.id: Window(row.start_ms, row.end_ms) for row in spans}, units, holders)
+            found[row[0], row[1]].append(tuple(row[2:]))
+    used = {unit_id for _, unit_id in found}, {row[0] for rows in found.values() for row in rows}
+    units = _OfSelf(_names(connection, UNIT, _CELL_UNIT, used[0]))
+    holders = _OfSelf(_names(connection, HOLDER, _CELL_HOLDER, used[1]))
+    windows_of: dict[Any, Window] = {row.id: Window(row.start_ms, row.end_ms) for row in spans}
+    span = sealed.span(connection, window, scope.clusters)
+    for held, unit, holder, *numbers in () if span is None else span.cells(scope, _CELL_UNIT, _CELL_HOLDER):
+        windows_of[held] = held
+        found[held, unit].append((holder, *numbers))
+    return _made_cells(found, windows_of, units, holders)
+
+
+class _OfSelf(dict[Any, tuple[str, ...]]):
+    """Names by id. What comes out of files has names in the place of ids: they stand for themselves."""
+
+    def __missing__(self, key: tuple[str, ...]) -> tuple[str, ...]:
+        return key
 
 
 def _made_cells(
-    found: dict[tuple[int, int], list[tuple[Any, ...]]],
-    spans: Mapping[int, Window],
-    units: Mapping[int, tuple[str, ...]],
-    holders: Mapping[int, tuple[str, ...]],
+    found: dict[tuple[Any, Any], list[tuple[Any, ...]]],
+    spans: Mapping[Any, Window],
+    units: Mapping[Any, tuple[str, ...]],
+    holders: Mapping[Any, tuple[str, ...]],
 ) -> Iterator[CapacityCell]:
-    places: dict[tuple[str, str, Window], list[tuple[int, int]]] = defaultdict(list)
+    places: dict[tuple[str, str, Window], list[tuple[Any, Any]]] = defaultdict(list)
     for at in found:
         cluster, model, _ = units[at[1]]
         places[cluster, model, spans[at[0]]].append(at)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pandas as pd
@@ -24,6 +24,9 @@ from gpucost.domain.errors import LedgerError
 from gpucost.domain.money import INT64_MAX
 from gpucost.ledger.db.dimensions import among
 from gpucost.ledger.usage.lines import LineMeasure
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 LEAST, LARGEST = frozenset(("first_ms",)), frozenset(("last_ms", *PEAKS))
 _ROOM = 1 << 62
@@ -197,3 +200,59 @@ def _by_codes(codes: Sequence[Ints], numbers: Numbers) -> tuple[Ints, dict[str, 
         return firsts, {name: LineMeasure(n.values[firsts], n.missing[firsts]) for name, n in numbers.items()}
     [_], found = summed([key], numbers, INT64_MAX)
     return firsts, found
+
+
+def added(
+    rows: Sequence[Sequence[Any]], others: Sequence[Sequence[Any]], measures: Sequence[str]
+) -> Sequence[Sequence[Any]]:
+    """Rows of keys and ``measures``, those of the same keys as one. Raises LedgerError for a sum beyond 64
+    bits."""
+    if not (rows and others):
+        return rows or others
+    width = len(rows[0]) - len(measures)
+    found = {tuple(row[:width]): list(row[width:]) for row in rows}
+    for row in others:
+        key, values = tuple(row[:width]), row[width:]
+        before = found.get(key)
+        found[key] = list(values) if before is None else [*map(_both, measures, before, values)]
+    return [(*key, *values) for key, values in found.items()]
+
+
+def _both(name: str, one: int | None, other: int | None) -> int | None:
+    if one is None or other is None:
+        return one if other is None else other
+    if name == "first_ms":
+        return min(one, other)
+    if name in LARGEST:
+        return max(one, other)
+    if abs(one + other) > INT64_MAX:
+        raise LedgerError(f"a sum does not fit 64 bits: {name}")
+    return one + other
+
+
+def rows_of(table: pa.Table | None) -> list[tuple[Any, ...]]:
+    """The rows of sums out of files."""
+    return [] if table is None else list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+
+def sealed_frame(table: pa.Table, types: Mapping[str, str], *, categories: bool) -> pd.DataFrame:
+    """Sums out of files as a frame: its columns are named by ``types``, in their order. No value becomes an
+    object on the way: there may be hundreds of thousands of rows."""
+    columns: dict[str, Any] = {}
+    for (name, kind), values in zip(types.items(), table.columns, strict=True):
+        whole = values.combine_chunks()
+        if kind != "str":
+            numbers = whole.fill_null(0).to_numpy().astype("int64")
+            missing = whole.is_null().to_numpy(zero_copy_only=False)
+            columns[name] = pd.arrays.IntegerArray(numbers, missing) if kind == "Int64" else numbers
+        elif categories:
+            codes = whole.dictionary_encode()
+            names = pd.Series(codes.dictionary.to_pylist(), dtype="str")
+            order = names.argsort()
+            rank = np.empty(len(order), np.int64)
+            rank[order] = np.arange(len(order))
+            at = rank[codes.indices.to_numpy()]
+            columns[name] = pd.Categorical.from_codes(at, pd.Index(names.iloc[order]))
+        else:
+            columns[name] = pd.Series(whole.to_pandas(), dtype="str")
+    return pd.DataFrame(columns)

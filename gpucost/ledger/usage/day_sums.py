@@ -43,6 +43,7 @@ from gpucost.ledger.db.tables import (
     USAGE_LINE,
     WINDOW_VERSION,
 )
+from gpucost.ledger.sealed.sealed_reader import sealed_months
 from gpucost.ledger.usage import query, reader
 from gpucost.ledger.usage.coded_sums import LARGEST, LEAST, Numbers, summed
 from gpucost.ledger.usage.lines import HOLDER_KEY_COLUMNS, UNIT_COLUMNS, CapacityTotals, LineMeasure
@@ -314,9 +315,12 @@ def _named(connection: Connection, table: Any, ids: Sequence[int]) -> list[Names
 
 
 def pending(connection: Connection, month: Month | None = None) -> tuple[tuple[str, int], ...]:
-    """Cluster and start of the days with windows that are not added up, the newest first."""
+    """Cluster and start of the days with windows that are not added up, the newest first. Those of sealed
+    months never are: their sums are in files."""
     day = (W.start_ms - W.start_ms % DAY_MS).label("day")
-    windows = select(W.cluster, day) if month is None else select(W.cluster, day).where(W.month == str(month))
+    sealed = [str(each) for each in sealed_months(connection)]
+    windows = select(W.cluster, day).where(W.month.not_in(sealed))
+    windows = windows if month is None else windows.where(W.month == str(month))
     days = windows.distinct().subquery()
     known = and_(D.cluster == days.c.cluster, D.start_ms == days.c.day)
     statement = select(days.c.cluster, days.c.day).outerjoin(USAGE_DAY, known).where(D.id.is_(None))

@@ -5,7 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from sqlalchemy import BigInteger, ColumnElement, Connection, Select, case, cast, func, select, union
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Select,
+    case,
+    cast,
+    func,
+    or_,
+    select,
+    union,
+    union_all,
+)
+from sqlalchemy.sql.selectable import Subquery
 
 from gpucost.domain.buckets import Bucket
 from gpucost.domain.errors import InputError
@@ -13,7 +26,7 @@ from gpucost.domain.scope import Scope
 from gpucost.domain.time import Window
 from gpucost.ledger.db.database import LedgerDatabase
 from gpucost.ledger.db.dimensions import check_text, chunked, in_clusters
-from gpucost.ledger.db.tables import ADJUSTMENT, FINDING, HOLDER, LEDGER_WINDOW, USAGE_LINE
+from gpucost.ledger.db.tables import ADJUSTMENT, FINDING, HOLDER, LEDGER_WINDOW, SEALED_HOLDER, USAGE_LINE
 from gpucost.ledger.usage.query import own_teams, visible
 
 MOST_NAMED = 100
@@ -22,6 +35,7 @@ MOST_LISTED = 1_000
 """The most jobs on a page of a list."""
 
 L, W, H, F, A = USAGE_LINE.c, LEDGER_WINDOW.c, HOLDER.c, FINDING.c, ADJUSTMENT.c
+S = SEALED_HOLDER.c
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,25 +74,25 @@ def find_jobs(
     """See Ledger.jobs; without ``limit`` all of them."""
     if limit is not None and not 1 <= limit <= MOST_LISTED:
         raise InputError("limit", limit, f"1 to {MOST_LISTED}")
-    keys = (W.cluster, H.namespace, H.job, H.job_kind, H.job_uid, H.team)
+    held = _held(scope, _holders(scope, query))
+    u = held.c
+    keys = (u.cluster, H.namespace, H.job, H.job_kind, H.job_uid, H.team)
     statement = (
         select(
             *keys,
-            func.min(W.start_ms).label("first_ms"),
-            func.max(W.end_ms).label("last_ms"),
-            cast(func.sum(L.board_ms), BigInteger).label("board_ms"),
-            cast(func.sum(L.nano), BigInteger).label("nano"),
-            cast(func.sum(case((L.nano.is_(None), L.board_ms), else_=0)), BigInteger).label("unpriced_ms"),
+            func.min(u.first_ms).label("first_ms"),
+            func.max(u.last_ms).label("last_ms"),
+            *(
+                cast(func.sum(u[name]), BigInteger).label(name)
+                for name in ("board_ms", "nano", "unpriced_ms")
+            ),
             func.min(H.user).label("one_user"),
             func.max(H.user).label("other_user"),
         )
-        .select_from(USAGE_LINE)
-        .join(HOLDER, H.id == L.holder_id)
-        .join(LEDGER_WINDOW, W.id == L.window_id)
-        .where(L.holder_id.in_(_holders(scope, query)), L.bucket == str(Bucket.HELD))
-        .where(*visible(scope), *in_clusters(scope, W.cluster))
+        .select_from(held)
+        .join(HOLDER, H.id == u.holder_id)
         .group_by(*keys)
-        .order_by(func.max(W.end_ms).desc(), H.job_uid, W.cluster, H.team)
+        .order_by(func.max(u.last_ms).desc(), H.job_uid, u.cluster, H.team)
         .limit(limit)
         .offset(offset)
     )
@@ -100,6 +114,26 @@ def find_jobs(
     )
 
 
+def _held(scope: Scope, holders: Select[tuple[int]]) -> Subquery:
+    """What ``holders`` held, in the database and in sealed months."""
+    lines = (
+        select(
+            *(L.holder_id, W.cluster, W.start_ms.label("first_ms"), W.end_ms.label("last_ms")),
+            *(L.board_ms, L.nano),
+            case((L.nano.is_(None), L.board_ms), else_=0).label("unpriced_ms"),
+        )
+        .join(LEDGER_WINDOW, W.id == L.window_id)
+        .where(L.holder_id.in_(holders), L.bucket == str(Bucket.HELD))
+        .where(*visible(scope), *in_clusters(scope, W.cluster))
+    )
+    sealed = (
+        select(S.holder_id, S.cluster, S.first_ms, S.last_ms, S.board_ms, S.nano, S.unpriced_ms)
+        .where(S.holder_id.in_(holders), S.bucket == str(Bucket.HELD))
+        .where(*visible(scope, SEALED_HOLDER), *in_clusters(scope, S.cluster))
+    )
+    return union_all(lines, sealed).subquery("held")
+
+
 def _holders(scope: Scope, query: JobQuery) -> Select[tuple[int]]:
     """The scope is checked first: for another team's job no line is read, however many there are."""
     asked: list[ColumnElement[bool]] = []
@@ -118,7 +152,8 @@ def _holders(scope: Scope, query: JobQuery) -> Select[tuple[int]]:
         return found
     lately = select(W.id).where(W.end_ms > query.since_ms, *in_clusters(scope, W.cluster))
     held = select(L.holder_id).where(L.window_id.in_(lately), L.holder_id.in_(found))
-    uids = select(H.job_uid).where(H.id.in_(held))
+    sealed = select(S.holder_id).where(S.last_ms > query.since_ms, *in_clusters(scope, S.cluster))
+    uids = select(H.job_uid).where(or_(H.id.in_(held), H.id.in_(sealed.where(S.holder_id.in_(found)))))
     return found.where(H.job_uid.in_(uids))
 
 
@@ -128,7 +163,8 @@ def team_names(connection: Connection, scope: Scope) -> frozenset[str]:
     found = select(F.team).where(*in_clusters(scope, F.cluster))
     if scope.clusters is not None:
         lines = select(L.holder_id).join(LEDGER_WINDOW, W.id == L.window_id).where(L.holder_id == H.id)
-        used = used.where(lines.where(*in_clusters(scope, W.cluster)).exists())
+        sealed = select(S.holder_id).where(S.holder_id == H.id, *in_clusters(scope, S.cluster))
+        used = used.where(or_(lines.where(*in_clusters(scope, W.cluster)).exists(), sealed.exists()))
     if scope.teams is not None:
         found = found.where(F.team.in_(sorted(scope.teams)))
     parts = [used, found]

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, exists, func, select
+from sqlalchemy import Connection, exists, func, or_, select
 from sqlalchemy.sql.selectable import Subquery
 
 from gpucost.domain.errors import InputError
 from gpucost.domain.scope import Scope
 from gpucost.ledger.db.database import LedgerDatabase
 from gpucost.ledger.db.dimensions import check_text, in_clusters
-from gpucost.ledger.db.tables import HOLDER, LEDGER_WINDOW, UNIT, USAGE_LINE
+from gpucost.ledger.db.tables import HOLDER, LEDGER_WINDOW, SEALED_HOLDER, UNIT, USAGE_LINE
 from gpucost.ledger.usage.query import own_teams, visible
 
 MOST_HOLDERS = 50_000
@@ -94,9 +94,13 @@ def _recent(scope: Scope) -> Subquery:
     lines = select(L.window_id).where(L.holder_id == H.id, *visible(scope))
     if scope.clusters is not None:
         lines = lines.join(LEDGER_WINDOW, W.id == L.window_id).where(*in_clusters(scope, W.cluster))
+    s = SEALED_HOLDER.c
+    sealed = select(s.holder_id).where(
+        s.holder_id == H.id, *visible(scope, SEALED_HOLDER), *in_clusters(scope, s.cluster)
+    )
     return (
         select(H.id, *(H[name] for name in _OWN))
-        .where(H.pod_uid != "", *own_teams(scope), exists(lines))
+        .where(H.pod_uid != "", *own_teams(scope), or_(exists(lines), exists(sealed)))
         .order_by(H.id.desc())
         .limit(MOST_HOLDERS)
         .subquery()

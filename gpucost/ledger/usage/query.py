@@ -21,6 +21,7 @@ from sqlalchemy import (
     literal_column,
     or_,
     select,
+    union,
     union_all,
 )
 from sqlalchemy.sql.selectable import Subquery
@@ -38,14 +39,16 @@ from gpucost.ledger.db.tables import (
     LEDGER_WINDOW,
     PROGRESS_LINE,
     RATE,
+    SEALED_HOLDER,
     TEAM_RULE,
     UNIT,
     USAGE_DAY,
     USAGE_LINE,
     WINDOW_PROBLEM,
 )
+from gpucost.ledger.sealed.sealed_reader import SealedStore
 from gpucost.ledger.usage import reader
-from gpucost.ledger.usage.coded_sums import LARGEST, coded_frame
+from gpucost.ledger.usage.coded_sums import LARGEST, added, coded_frame, rows_of, sealed_frame
 from gpucost.ledger.usage.lines import HOLDER_KEY_COLUMNS, UNIT_COLUMNS
 
 # The share of a GPU that one unit is: integers, to group by but not to filter on.
@@ -110,11 +113,12 @@ def aggregate(
     dims: Sequence[str],
     filters: Mapping[str, Collection[str]],
     step_ms: int | None,
+    sealed: SealedStore,
     *,
     categories: bool = False,
 ) -> pd.DataFrame:
     """See Ledger.aggregate. Sums by integer ids first, and adds the names afterwards: the lines are read
-    once."""
+    once. What is in sealed files is added to what is in the database."""
     check_dims(dims, filters, USAGE_DIMENSIONS)
     refuse_cut(connection, window, clusters_of(scope, filters), step_ms)
     windows, days = window_ids(window, clusters_of(scope, filters)), None
@@ -126,7 +130,8 @@ def aggregate(
         )
         if connection.execute(days.limit(1)).first() is None:
             days = None
-    if days is not None and connection.execute(windows.limit(1)).first() is None:
+    span = sealed.span(connection, window, clusters_of(scope, filters))
+    if span is None and days is not None and connection.execute(windows.limit(1)).first() is None:
         if not _OF_JOBS.isdisjoint(dims):
             return _by_job(connection, days, window, *asked, categories=categories)
         lines = _sums_of_days(days, *asked).subquery()
@@ -136,6 +141,15 @@ def aggregate(
         lines = both.subquery("usage_sums")
     measures = list(_measures({name: lines.c[name] for name in MEASURES}).values())
     rows = sums_by_name(connection, lines, measures, dims, ["step"] if step_ms is not None else [])
+    if span is not None:
+        found = span.sums(scope, dims, filters, step_ms)
+        if found is not None and not rows:
+            names = [*dims, *(["step_start_ms"] if step_ms is not None else []), *MEASURES]
+            frame = sealed_frame(found, {name: _dtype(name, dims) for name in names}, categories=categories)
+            if step_ms is not None:
+                frame["step_start_ms"] = frame["step_start_ms"].clip(lower=window.start_ms)
+            return frame
+        rows = added(rows, rows_of(found), MEASURES)
     frame = as_frame(rows, dims, window, step_ms, MEASURES)
     return frame.astype(dict.fromkeys(_texts(dims), "category")) if categories else frame
 
@@ -190,10 +204,14 @@ def day_ids(window: Window, clusters: Collection[str] | None) -> Select[int]:
 def job_window(connection: Connection, scope: Scope, job_uid: str) -> Window | None:
     _refuse_nul("job_uid", job_uid)
     statement = select(func.min(W.start_ms), func.max(W.end_ms)).where(W.id.in_(_windows_of(scope, job_uid)))
-    start_ms, end_ms = connection.execute(statement.where(*in_clusters(scope, W.cluster))).one()
-    if start_ms is None:
+    s = SEALED_HOLDER.c
+    sealed = select(func.min(s.first_ms), func.max(s.last_ms)).where(*_sealed_of(scope, job_uid))
+    found = [connection.execute(statement.where(*in_clusters(scope, W.cluster))).one()]
+    found += [connection.execute(sealed).one()]
+    known = [Window(*row) for row in found if row[0] is not None]
+    if not known:
         return None
-    held = Window(start_ms, end_ms)
+    held = Window(min(each.start_ms for each in known), max(each.end_ms for each in known))
     # The hours of a rolled up day are not known.
     days = [held, *reader.rollup_days(connection, held, scope.clusters)]
     return Window(min(day.start_ms for day in days), max(day.end_ms for day in days))
@@ -202,8 +220,18 @@ def job_window(connection: Connection, scope: Scope, job_uid: str) -> Window | N
 def job_clusters(connection: Connection, scope: Scope, job_uid: str) -> tuple[str, ...]:
     _refuse_nul("job_uid", job_uid)
     statement = select(W.cluster).distinct().where(W.id.in_(_windows_of(scope, job_uid)))
-    found = connection.execute(statement.where(*in_clusters(scope, W.cluster))).scalars()
+    sealed = select(SEALED_HOLDER.c.cluster).distinct().where(*_sealed_of(scope, job_uid))
+    found = {
+        *connection.execute(statement.where(*in_clusters(scope, W.cluster))).scalars(),
+        *connection.execute(sealed).scalars(),
+    }
     return tuple(sorted(found))
+
+
+def _sealed_of(scope: Scope, job_uid: str) -> list[ColumnElement[bool]]:
+    s = SEALED_HOLDER.c
+    holders = select(H.id).where(H.job_uid == job_uid, *own_teams(scope))
+    return [s.holder_id.in_(holders), *visible(scope, SEALED_HOLDER), *in_clusters(scope, s.cluster)]
 
 
 def _windows_of(scope: Scope, job_uid: str) -> Select[int]:
@@ -213,19 +241,20 @@ def _windows_of(scope: Scope, job_uid: str) -> Select[int]:
     return select(L.window_id).where(L.holder_id.in_(holders), *visible(scope))
 
 
-def progress(connection: Connection, scope: Scope, window: Window, job_uid: str) -> pd.DataFrame:
+def progress(
+    connection: Connection, scope: Scope, window: Window, job_uid: str, sealed: SealedStore
+) -> pd.DataFrame:
     _refuse_nul("job_uid", job_uid)
-    p = PROGRESS_LINE.c
+    p, s = PROGRESS_LINE.c, SEALED_HOLDER.c
     # A pod of the same uid in another cluster, where it belongs to another job or team, is another pod.
-    pods = (
+    pods = union(
         select(W.cluster, H.pod_uid)
-        .distinct()
         .select_from(USAGE_LINE)
         .join(HOLDER, H.id == L.holder_id)
         .join(LEDGER_WINDOW, W.id == L.window_id)
-        .where(H.job_uid == job_uid, *visible(scope), *in_clusters(scope, W.cluster))
-        .subquery()
-    )
+        .where(H.job_uid == job_uid, *visible(scope), *in_clusters(scope, W.cluster)),
+        select(s.cluster, H.pod_uid).join(HOLDER, H.id == s.holder_id).where(*_sealed_of(scope, job_uid)),
+    ).subquery()
     statement = (
         select(p.name, p.amount)
         .join(LEDGER_WINDOW, W.id == p.window_id)
@@ -233,7 +262,11 @@ def progress(connection: Connection, scope: Scope, window: Window, job_uid: str)
         .where(W.start_ms >= window.start_ms, W.end_ms <= window.end_ms)
     )
     amounts: dict[str, list[float]] = defaultdict(list)
-    for name, amount in connection.execute(statement):
+    rows = [*connection.execute(statement)]
+    span = sealed.span(connection, window, None)
+    if span is not None:
+        rows += span.progress({(row.cluster, row.pod_uid) for row in connection.execute(select(pods))})
+    for name, amount in rows:
         amounts[name].append(amount)
     # fsum does not depend on the order in which a database returns rows.
     totals = [(name, math.fsum(values)) for name, values in sorted(amounts.items())]
@@ -241,7 +274,9 @@ def progress(connection: Connection, scope: Scope, window: Window, job_uid: str)
     return pd.DataFrame({"name": pd.Series(names, dtype="str"), "amount": pd.Series(sums, dtype="float64")})
 
 
-def problems(connection: Connection, scope: Scope, window: Window) -> tuple[DataProblem, ...]:
+def problems(
+    connection: Connection, scope: Scope, window: Window, sealed: SealedStore
+) -> tuple[DataProblem, ...]:
     p = WINDOW_PROBLEM.c
     statement = select(p.code, p.cluster, p.subject, p.detail, p.board_ms).where(
         p.window_id.in_(window_ids(window, scope.clusters))
@@ -254,14 +289,31 @@ def problems(connection: Connection, scope: Scope, window: Window) -> tuple[Data
                 p.subject.in_(select(H.job_uid).where(H.job_uid != "", *own)),
             )
         )
-    rows = connection.execute(statement).all()
-    foreign = _foreign(connection, scope, {(row.cluster, row.subject) for row in rows})
-    own_rows = (row for row in rows if (row.cluster, row.subject) not in foreign)
+    rows = [tuple(row) for row in connection.execute(statement)]
+    span = sealed.span(connection, window, scope.clusters)
+    if span is not None:
+        found = span.problems()
+        known = _own_uids(connection, scope, {row[2] for row in found})
+        rows += (row for row in found if known is None or row[2] in known)
+    foreign = _foreign(connection, scope, {(row[1], row[2]) for row in rows})
+    own_rows = (row for row in rows if (row[1], row[2]) not in foreign)
     touched = {
         DataProblem(DataProblemCode(code), cluster, subject, detail): board_ms
         for (code, cluster, subject, detail), board_ms in merged_problems(own_rows).items()
     }
     return tuple(replace(problem, board_ms=touched[problem]) for problem in sorted(touched))
+
+
+def _own_uids(connection: Connection, scope: Scope, subjects: Collection[str]) -> set[str] | None:
+    """Those of ``subjects`` that are pods or jobs of the scope's teams; None where it sees all teams."""
+    if scope.sees_every_team:
+        return None
+    return {
+        uid
+        for column in (H.pod_uid, H.job_uid)
+        for chunk in chunked(sorted({*subjects} - {""}))
+        for uid in connection.execute(select(column).where(column.in_(chunk), *own_teams(scope))).scalars()
+    }
 
 
 def merged_problems(rows: Iterable[Sequence[Any]]) -> dict[tuple[str, str, str, str], int | None]:
@@ -287,13 +339,16 @@ def _foreign(
     for column in (H.pod_uid, H.job_uid):
         for chunk in chunked(uids):
             shared = select(column).where(column.in_(chunk), H.team.not_in(sorted(scope.teams)))
-            seen = (
+            uids_of_two = list(connection.execute(shared.distinct()).scalars())
+            seen = union(
                 select(W.cluster, column, H.team)
-                .distinct()
                 .select_from(USAGE_LINE)
                 .join(HOLDER, H.id == L.holder_id)
                 .join(LEDGER_WINDOW, W.id == L.window_id)
-                .where(column.in_(list(connection.execute(shared.distinct()).scalars())))
+                .where(column.in_(uids_of_two)),
+                select(SEALED_HOLDER.c.cluster, column, H.team)
+                .join(HOLDER, H.id == SEALED_HOLDER.c.holder_id)
+                .where(column.in_(uids_of_two)),
             )
             rows = connection.execute(seen).all()
             own = {(cluster, uid) for cluster, uid, team in rows if team in scope.teams}

@@ -22,6 +22,7 @@ from gpucost.ledger.db.tables import (
     FOLDED_DAY,
     HOLDER,
     LEDGER_WINDOW,
+    MONTH_SEAL,
     UNIT,
     USAGE_LINE,
 )
@@ -118,14 +119,25 @@ def runs(connection: Connection, scope: Scope, cluster: str, window: Window, mos
 
 def inside(cluster: str, window: Window) -> tuple[ColumnElement[bool], ...]:
     """The windows of the ledger to use: those after its last rolled up day, because for that day and earlier
-    ones it is not known how long a job held what within it."""
+    ones it is not known how long a job held what within it, and after its last sealed month, whose lines are
+    in files."""
     folded_end = select(func.coalesce(func.max(F.end_ms), 0)).where(
         F.cluster == cluster, F.start_ms < window.end_ms, F.end_ms > window.start_ms
+    )
+    s, other = MONTH_SEAL.c, LEDGER_WINDOW.alias().c
+    # What was sealed once more than unsealed.
+    in_files = select(s.month).group_by(s.month).having(func.count() % 2 == 1)
+    sealed_end = select(func.coalesce(func.max(other.end_ms), 0)).where(
+        other.cluster == cluster,
+        other.month.in_(in_files),
+        other.start_ms < window.end_ms,
+        other.end_ms > window.start_ms,
     )
     return (
         W.cluster == cluster,
         W.start_ms >= window.start_ms,
         W.start_ms >= folded_end.scalar_subquery(),
+        W.start_ms >= sealed_end.scalar_subquery(),
         W.end_ms <= window.end_ms,
     )
 

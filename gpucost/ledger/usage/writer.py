@@ -61,6 +61,7 @@ from gpucost.ledger.db.tables import (
     WINDOW_PROBLEM,
     WINDOW_VERSION,
 )
+from gpucost.ledger.sealed.sealed_reader import sealed_months
 from gpucost.ledger.usage import day_sums, reader
 from gpucost.ledger.usage.day_sums import AddedLines
 from gpucost.ledger.usage.lines import (
@@ -178,6 +179,11 @@ def _stored_windows(connection: Connection, cluster: str, span: Window) -> dict[
 
 def _refuse_closed(connection: Connection, prepared: PreparedBatch, changes: Sequence[_WindowChange]) -> None:
     closed = {month for month in {c.new.month for c in changes} if reader.is_closed(connection, month)}
+    for month in sorted(closed & sealed_months(connection).keys()):
+        raise MonthClosed(
+            f"{month} is closed and sealed: {prepared.cluster} stays as it is; gpucost ledger unseal {month} "
+            "first, to be told how late lines differ by team"
+        )
     for change in changes:
         if change.new.month in closed:
             if change.old is not None and reader.holds_rollup_days(connection, change.old.id):

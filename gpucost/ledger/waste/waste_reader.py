@@ -56,7 +56,9 @@ from gpucost.ledger.db.tables import (
     WASTE_WINDOW,
     WINDOW_VERSION,
 )
+from gpucost.ledger.sealed.sealed_reader import SealedStore, sealed_months
 from gpucost.ledger.usage import reader, rollups
+from gpucost.ledger.usage.coded_sums import added
 from gpucost.ledger.usage.query import (
     as_frame,
     check_dims,
@@ -84,11 +86,12 @@ def waste(
     dims: Sequence[str],
     filters: Mapping[str, Collection[str]],
     step_ms: int | None,
+    sealed: SealedStore,
 ) -> pd.DataFrame:
     """See Ledger.waste. Lines and parts are summed by id; names come after, as in query.aggregate."""
     check_dims(dims, filters)
     refuse_cut(connection, window, clusters_of(scope, filters), step_ms)
-    return summed(connection, scope, window, dims, filters, step_ms)
+    return summed(connection, scope, window, dims, filters, step_ms, sealed)
 
 
 def summed(
@@ -98,6 +101,7 @@ def summed(
     dims: Sequence[str],
     filters: Mapping[str, Collection[str]],
     step_ms: int | None,
+    sealed: SealedStore,
 ) -> pd.DataFrame:
     """The same over the windows of the ledger that lie in ``window``, without a check for windows that its
     edges cut."""
@@ -105,6 +109,9 @@ def summed(
     measures = [cast(func.sum(lines.c[name]), BigInteger) for name in WASTE_MEASURES]
     others = [*(["step"] if step_ms is not None else []), "waste"]
     rows = sums_by_name(connection, lines, measures, dims, others)
+    span = sealed.span(connection, window, clusters_of(scope, filters))
+    if span is not None:
+        rows = added(rows, span.waste(scope, dims, filters, step_ms), WASTE_MEASURES)
     # Lines that are claimed to the last millisecond have no rest.
     left = [row for row in rows if row[-3] or row[-2]]
     frame = as_frame(left, dims, window, step_ms, WASTE_MEASURES, ["waste"])
@@ -197,6 +204,8 @@ def verify(connection: Connection, month: str) -> Iterator[VerifyFinding]:
         .outerjoin(WASTE_WINDOW, A.window_id == W.id)
         .where(W.month == month)
     )
+    if Month.parse(month) in sealed_months(connection):
+        return  # the hashes of the files say it
     in_days = rollups.window_ids(connection, month)
     for row in sorted(connection.execute(statement), key=lambda row: (row.cluster, row.start_ms)):
         if row.id in in_days:
@@ -240,7 +249,9 @@ class FinalWaste:
     complete: bool
 
 
-def final_waste(connection: Connection, cluster: str, known: Collection[int], most: int) -> FinalWaste:
+def final_waste(
+    connection: Connection, cluster: str, known: Collection[int], most: int, sealed: SealedStore
+) -> FinalWaste:
     """See Ledger.final_waste."""
     statement = (
         select(W.start_ms, W.end_ms)
@@ -253,7 +264,7 @@ def final_waste(connection: Connection, cluster: str, known: Collection[int], mo
     sums: Counter[tuple[str, Waste]] = Counter()
     for run in runs(taken):
         # A run may lie in a part of a rolled up day: what the day holds counts with its first window.
-        frame = summed(connection, EVERYTHING, run, ["team"], {"cluster": [cluster]}, None)
+        frame = summed(connection, EVERYTHING, run, ["team"], {"cluster": [cluster]}, None, sealed)
         for team, bucket, board_ms in zip(frame["team"], frame["waste"], frame["board_ms"], strict=True):
             sums[team, Waste(bucket)] += int(board_ms)
     return FinalWaste(tuple(window.start_ms for window in taken), dict(sums), len(taken) == len(fresh))

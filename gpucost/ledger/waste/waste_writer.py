@@ -27,6 +27,7 @@ from gpucost.ledger.db.tables import (
     WASTE_WINDOW,
     WINDOW_VERSION,
 )
+from gpucost.ledger.sealed.sealed_reader import sealed_months
 from gpucost.ledger.usage import reader
 from gpucost.ledger.usage.lines import (
     HOLDER_KEY_COLUMNS,
@@ -93,6 +94,11 @@ def write(
 
 def _write_one(connection: Connection, cluster: str, given: WasteOfWindow, origin: AssessmentOrigin) -> bool:
     stored = _stored(connection, cluster, given)
+    month = Month.of(given.window.start_ms)
+    if stored.state == LedgerState.CLOSED and month in sealed_months(connection):
+        raise MonthClosed(
+            f"{month} is closed and sealed: the waste of {cluster} {given.window} stays as it is"
+        )
     parts = _parts(connection, cluster, given, stored.id)
     place = (cluster, given.window.start_ms, given.window.end_ms, given.digest)
     digest = waste_digest(place, parts.keyed())
@@ -100,7 +106,6 @@ def _write_one(connection: Connection, cluster: str, given: WasteOfWindow, origi
     if same and (was_final or not given.final):
         return False
     if stored.state == LedgerState.CLOSED:
-        month = Month.of(given.window.start_ms)
         raise MonthClosed(f"{month} is closed: the waste of {cluster} {given.window} stays as it is")
     if was_final:
         _replaces_final(connection, cluster, given.window, f"{digest} replaces {stored.recorded}", origin)

@@ -124,6 +124,12 @@ class LedgerSettings(SettingsGroup):
     url_file: ExistingFile | None = None
     """File whose content is the URL, for mounted secrets. Leave ``url`` out then."""
 
+    sealed: str = ""
+    """Folder, or URL of an object store (``s3://BUCKET/PATH``), that ``gpucost ledger seal`` moves closed
+    months to, as Parquet files; reports read them there. Empty: no month is sealed. Every process that reads
+    this ledger needs the same. Credentials are those of the store's own tools; the URL has none.
+    """
+
     close_coverage: Annotated[Decimal, Field(ge=0, le=1)] = Decimal("0.99")
     """A number from 0 to 1: the part of a month that must have been observed before it can be closed. 0.99
     lets seven hours be missing; below it, closing needs a reason.

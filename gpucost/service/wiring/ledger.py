@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 def open_ledger(settings: Settings, now: Callable[[], int], *, create: bool = True) -> Ledger:
     """The ledger of the settings, migrated, and created if ``create``. Raises LedgerError and InputError."""
-    return Ledger.open(settings.ledger.database_url(), now=now, create=create)
+    url, sealed = settings.ledger.database_url(), settings.ledger.sealed
+    return Ledger.open(url, now=now, create=create, sealed=sealed)
 
 
 def ledger_place(settings: Settings) -> str:

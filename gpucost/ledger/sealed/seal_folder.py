@@ -1,0 +1,235 @@
+"""Where sealed files lie: a folder, or an object store by its URL (fsspec), and the list of a month's files.
+
+A file's name ends with a part of its SHA-256, so no file is ever written over another: what is registered in
+the ledger stays, whoever seals again. A file gets its name when it is whole. ``SealManifest`` is the list;
+its own SHA-256 stands in the ledger.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+from gpucost.domain.errors import InputError, LedgerDamaged, LedgerError, LedgerUnavailable
+from gpucost.domain.time import Month
+from gpucost.ledger.sealed.seal_schema import FORMAT, VERSION, check_version
+
+LAKE = "pip install 'gpucost[lake]' brings it"
+_DRAFTS = ".gpucost-draft-"
+_CHUNK = 1 << 20
+_SHOWN = 60
+
+
+@dataclass(frozen=True, slots=True)
+class SealedFile:
+    """A file of one table of a month and cluster; ``path`` is below the folder."""
+
+    table: str
+    cluster: str
+    path: str
+    sha256: str
+    size: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class SealManifest:
+    """All files of a sealed month, and what they are of: the digests of the month and of its folding."""
+
+    month: Month
+    month_digest: str
+    fold_digest: str
+    files: tuple[SealedFile, ...]
+    version: int = VERSION
+
+    def encoded(self) -> bytes:
+        content = {"format": FORMAT, **asdict(self), "month": str(self.month)}
+        return json.dumps(content, ensure_ascii=False, indent=1, sort_keys=True).encode()
+
+    @classmethod
+    def decoded(cls, content: bytes, place: str) -> Self:
+        found = json.loads(content)
+        version = check_version(found.get("version"), place)
+        files = tuple(
+            SealedFile(**{name: each[name] for name in SealedFile.__slots__}) for each in found["files"]
+        )
+        digests = found["month_digest"], found["fold_digest"]
+        return cls(Month.parse(found["month"]), *digests, files, version)
+
+
+def manifest_path(month: Month, sha256: str) -> str:
+    return f"manifests/{month}-{sha256[:16]}.json"
+
+
+class SealFolder:
+    """The folder or bucket of the setting ``ledger.sealed``. Its errors are LedgerUnavailable where trying
+    again may help, and LedgerDamaged for a file that is not there."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            import fsspec
+        except ImportError:
+            raise LedgerError(f"sealed months need fsspec: {LAKE}") from None
+        try:
+            self._files, self._root = fsspec.core.url_to_fs(url)
+        except (ImportError, ValueError) as error:
+            raise InputError(
+                "ledger.sealed", url, f"a folder, or a URL that fsspec opens ({error})"
+            ) from None
+        self._root = self._root.rstrip("/") or "/"
+        protocol = self._files.protocol
+        self._protocol = protocol if isinstance(protocol, str) else protocol[0]
+
+    @property
+    def filesystem(self) -> Any:
+        """For DuckDB, where the files are no local ones; else None."""
+        return None if self.is_local else self._files
+
+    @property
+    def is_local(self) -> bool:
+        return self._protocol in ("file", "local")
+
+    def address(self, path: str) -> str:
+        """The place of a file, for DuckDB and for messages."""
+        place = f"{self._root}/{path}"
+        return place if self.is_local else f"{self._protocol}://{place}"
+
+    def content(self, path: str) -> bytes:
+        with self._errors(path):
+            return bytes(self._files.cat_file(f"{self._root}/{path}"))
+
+    def sha256(self, path: str) -> tuple[str, int]:
+        """The hash and size of what lies there."""
+        digest, size = hashlib.sha256(), 0
+        with self._errors(path), self._files.open(f"{self._root}/{path}", "rb") as file:
+            while chunk := file.read(_CHUNK):
+                digest.update(chunk)
+                size += len(chunk)
+        return digest.hexdigest(), size
+
+    @contextmanager
+    def opened(self, path: str) -> Iterator[Any]:
+        """A file to read from."""
+        with self._errors(path):
+            file = self._files.open(f"{self._root}/{path}", "rb")
+        with file:
+            yield file
+
+    def put(self, draft: Path, path: str) -> None:
+        """Move a whole file to its place."""
+        target = f"{self._root}/{path}"
+        with self._errors(path):
+            if self.is_local:
+                Path(target).parent.mkdir(parents=True, exist_ok=True)
+                _synced(draft)
+                draft.replace(target)
+                _synced(Path(target).parent)
+            else:
+                self._files.put_file(str(draft), target)
+
+    def remove(self, path: str) -> None:
+        with self._errors(path):
+            self._files.rm_file(f"{self._root}/{path}")
+
+    def of_month(self, month: Month) -> list[str]:
+        """Every file that lies there of a month, registered or not."""
+        found = []
+        with self._errors(str(month)):
+            for pattern in (f"*/month={month}/*", f"manifests/{month}-*"):
+                found += self._files.glob(f"{self._root}/{pattern}")
+        cut = len(self._root.rstrip("/")) + 1
+        return sorted(str(path)[cut:] for path in found)
+
+    @contextmanager
+    def drafts(self, month: Month) -> Iterator[Path]:
+        """A folder for files that are not whole yet: on the same disk as where they go, or a temporary one.
+        What a killed process left of the same month is removed."""
+        if self.is_local:
+            root = Path(self._root)
+            with self._errors(f"{_DRAFTS}{month}"):
+                root.mkdir(parents=True, exist_ok=True)
+            home = root / f"{_DRAFTS}{month}"
+            shutil.rmtree(home, ignore_errors=True)
+            with self._errors(home.name):
+                home.mkdir()
+        else:
+            home = Path(tempfile.mkdtemp(prefix="gpucost-seal-"))
+        try:
+            yield home
+        finally:
+            shutil.rmtree(home, ignore_errors=True)
+
+    @contextmanager
+    def _errors(self, path: str) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise LedgerDamaged(
+                f"the sealed file {self.address(path)} is not there: put it back, or set ledger.sealed to "
+                "where it is"
+            ) from error
+        except LedgerError:
+            raise
+        except Exception as error:  # every store has errors of its own
+            raise LedgerUnavailable(f"sealed file {self.address(path)}: {error}") from error
+
+
+class SealedMonth:
+    """The manifest of one registered month, which is read once and proven by its hash."""
+
+    def __init__(self, folder: SealFolder, month: Month, sha256: str) -> None:
+        self._folder, self._month, self._sha256 = folder, month, sha256
+
+    @cached_property
+    def manifest(self) -> SealManifest:
+        """Raises LedgerDamaged where it is another than the ledger says, SealTooNew for a later version."""
+        path = manifest_path(self._month, self._sha256)
+        content = self._folder.content(path)
+        if hashlib.sha256(content).hexdigest() != self._sha256:
+            raise LedgerDamaged(f"{self._folder.address(path)} was changed: the ledger has {self._sha256}")
+        return SealManifest.decoded(content, self._folder.address(path))
+
+
+def changed_files(folder: SealFolder, files: Sequence[SealedFile]) -> Iterator[str]:
+    """Every file that is missing or not what it was, in words."""
+    for file in files:
+        try:
+            found, size = folder.sha256(file.path)
+        except LedgerDamaged as error:
+            yield str(error)
+            continue
+        if (found, size) != (file.sha256, file.size):
+            yield f"{file.path} changed: SHA-256 {found}, sealed with {file.sha256}"
+
+
+def file_name(table: str, cluster: str, sha256: str) -> str:
+    """``cluster`` in signs that every store and shell takes, for whoever looks at the folder."""
+    shown = re.sub(r"[^A-Za-z0-9._-]", "_", cluster)[:_SHOWN]
+    return f"{table}-{shown}-{sha256[:16]}.parquet"
+
+
+def table_path(month: Month, table: str, name: str) -> str:
+    return f"{table}/month={month}/{name}"
+
+
+def file_hash(path: Path) -> tuple[str, int]:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest(), path.stat().st_size
+
+
+def _synced(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
