@@ -32,6 +32,9 @@ _NUMBERS = itertools.count()
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# No report of a test is kept for another, which may find other samples at the same address.
+os.environ["XDG_CACHE_HOME"] = os.devnull
+
 # Typer builds the commands of the whole application anew for each call of its runner.
 typer.testing._get_command = cache(get_command)  # type: ignore[attr-defined]
 

@@ -1,7 +1,8 @@
 """Sources that combine both dialects, and a cache for reading past days one after the other.
 
 To compute the waste of a day, the detectors read that day and the days around it, so each day would be read
-three times. ``DailyUpstreamSource`` reads a day once and keeps it while its neighbours are worked on.
+three times. ``DailyUpstreamSource`` reads a day once and keeps it while its neighbours are worked on; days
+that are over come out of the user's cache, where they were read before (``day_cache``).
 
 ``FallbackSource`` chooses the dialect: gpucost's own series from when they begin, and kube-state-metrics and
 dcgm-exporter before that and where gpucost's series are missing.
@@ -13,6 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from threading import Lock
 from typing import Any
 
 import pandas as pd
@@ -32,7 +34,8 @@ from gpucost.contract.frames import (
     FrameSpec,
 )
 from gpucost.domain.errors import DataProblem, InputError, NotCovered, SourceError
-from gpucost.domain.time import DAY_MS, Window
+from gpucost.domain.time import DAY_MS, HOUR_MS, Window
+from gpucost.telemetry.day_cache import DayCache, DayCounts
 from gpucost.telemetry.evidence.frame_rows import (
     FrameRow,
     frame_of,
@@ -43,9 +46,9 @@ from gpucost.telemetry.prometheus.api_client import PrometheusClient, QueryStats
 from gpucost.telemetry.prometheus.request_turns import begun
 from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
 from gpucost.telemetry.prometheus_source import PrometheusSource
-from gpucost.telemetry.upstream.kube_reader import KubeStateReader, UpstreamSettings
+from gpucost.telemetry.upstream.kube_reader import UpstreamSettings
 from gpucost.telemetry.upstream.upstream_history import with_history
-from gpucost.telemetry.upstream.upstream_source import UpstreamSource
+from gpucost.telemetry.upstream.upstream_source import BY_SAMPLES, UpstreamSource
 
 _STRETCHES = (ALLOCATIONS, NODES, CAPACITY, OBSERVED, HEALTH)
 _AMOUNTS = (SIGNALS, PROGRESS, ACTIVITY)
@@ -53,6 +56,8 @@ _BY_DAY = (ACTIVITY.name, HEALTH.name)
 # The day that is assessed, the one before and the one after.
 _MOST_DAYS = 3
 _DAYS_AHEAD = 2
+# Who is believed is decided by what there is this long after a day.
+_SETTLED_MS = 2 * HOUR_MS
 
 
 class CachedCoverageSource(PrometheusSource):
@@ -73,7 +78,6 @@ class CachedCoverageSource(PrometheusSource):
 class _Day:
     """What was read of a day, or of a part of one; ``whole`` once that includes the frames for detectors."""
 
-    reader: KubeStateReader
     read: ClusterFrames
     whole: ClusterFrames | None = None
 
@@ -81,7 +85,7 @@ class _Day:
 class DailyUpstreamSource(UpstreamSource):
     """``days`` are those that will be read, whole; days around them are read as far as they are asked for.
     Frames of a few days are kept, not of a month. While one day is worked on, the ``ahead`` next ones are
-    read."""
+    read. Days that are over, and will stay as they are, come out of ``cache``."""
 
     def __init__(
         self,
@@ -92,10 +96,14 @@ class DailyUpstreamSource(UpstreamSource):
         now: Callable[[], int],
         days: Window,
         ahead: int = _DAYS_AHEAD,
+        cache: DayCache | None = None,
     ) -> None:
         super().__init__(client, settings, existing, now=now)
         self._days = days
         self._ahead = ahead
+        self._cache = cache
+        self._counted: dict[str, DayCounts | None] = {}
+        self._counting = Lock()
         self._begun: dict[tuple[str, Window], Future[_Day]] = {}
         self._covered: dict[str, Window | None] = {}
         self._most = _MOST_DAYS
@@ -156,7 +164,12 @@ class DailyUpstreamSource(UpstreamSource):
     def _whole(self, cluster: str, part: Window) -> ClusterFrames:
         day = self._day(cluster, part)
         if day.whole is None:
-            day.whole = with_history(day.reader, part, day.read, _BY_DAY)
+            day.whole = self._cached(
+                cluster,
+                part,
+                "whole",
+                lambda: with_history(self._sampling(cluster, part), part, day.read, _BY_DAY),
+            )
         return day.whole
 
     def _day(self, cluster: str, part: Window) -> _Day:
@@ -172,8 +185,49 @@ class DailyUpstreamSource(UpstreamSource):
         return found
 
     def _read_day(self, cluster: str, part: Window) -> _Day:
-        reader = self._sampling(cluster, part)
-        return _Day(reader, self._read_all(reader, part))
+        return _Day(
+            self._cached(cluster, part, "read", lambda: self._read_all(self._sampling(cluster, part), part))
+        )
+
+    def _cached(
+        self, cluster: str, part: Window, kind: str, read: Callable[[], ClusterFrames]
+    ) -> ClusterFrames:
+        """Out of the cache, or as ``read`` says it, which is kept then: of days that are over."""
+        cache = self._cache
+        if cache is None or not self._is_over(cluster, part):
+            return read()
+        # Asked before the day is read: what comes later is noticed the next time.
+        counted = self._counts(cluster)
+        if counted is None:
+            return read()
+        counts = counted.of(part)
+        found = cache.get(cluster, part, kind, counts)
+        if found is not None:
+            # The name of the source says how it was read.
+            self._sampled.setdefault(cluster, found.source == BY_SAMPLES)
+            return replace(found, source="")
+        found = read()
+        is_sampled = self._sampled.get(cluster, False) and self._client.has_samples
+        cache.put(cluster, part, kind, counts, replace(found, source=BY_SAMPLES if is_sampled else ""))
+        return found
+
+    def _is_over(self, cluster: str, part: Window) -> bool:
+        """Whether ``part`` is a whole day of those that are read, and all that it depends on has been."""
+        covered = self.covered(cluster)
+        settings = self._settings
+        margin = max(settings.lateness_ms + settings.max_gap_ms, _SETTLED_MS)
+        is_day = part == _day_of(part) and self._days.intersect(part) == part
+        return is_day and covered is not None and part.end_ms + margin <= covered.end_ms
+
+    def _counts(self, cluster: str) -> DayCounts | None:
+        """None where the server does not count: then nothing is kept."""
+        with self._counting:
+            if cluster not in self._counted:
+                try:
+                    self._counted[cluster] = DayCounts(self._reader(cluster, self._days), self._days)
+                except SourceError:
+                    self._counted[cluster] = None
+            return self._counted[cluster]
 
 
 def joined_days(days: Sequence[ClusterFrames], window: Window) -> ClusterFrames:

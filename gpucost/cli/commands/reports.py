@@ -84,6 +84,10 @@ def report(
         bool,
         typer.Option("--cost-only", help="With --prometheus: what is paid, and not how it was used; faster."),
     ] = False,
+    refresh: Annotated[
+        bool,
+        typer.Option("--refresh", help="With --prometheus: read days anew that were read before."),
+    ] = False,
     short: Short = False,
     output: Output = None,
 ) -> None:
@@ -105,11 +109,14 @@ def report(
     if cost_only and (waste or prometheus is None):
         allowed = "no --waste with --cost-only, which reads no use" if waste else "with --prometheus only"
         raise InputError("--cost-only", "given", allowed)
+    if refresh and prometheus is None:
+        raise InputError("--refresh", "given", "with --prometheus only")
     if prometheus is not None:
         _from_prometheus(
             *(context_of(ctx), prometheus, wanted, kind, cluster, team, output),
             waste=waste,
             cost_only=cost_only,
+            refresh=refresh,
             short=short,
         )
         return
@@ -150,6 +157,7 @@ def _from_prometheus(
     *,
     waste: bool,
     cost_only: bool,
+    refresh: bool,
     short: bool,
 ) -> None:
     """Exit code 3 where some of the month could not be read: the rest is printed all the same."""
@@ -169,6 +177,7 @@ def _from_prometheus(
             *(settings, context.book(settings), context.teams, month, now_ms),
             cluster=cluster,
             cost_only=cost_only,
+            refreshes=refresh,
             watch=watch,
         ) as read,
     ):

@@ -162,6 +162,14 @@ class SourceSettings(SettingsGroup):
     path: Path | None = None
     """Folder of the recorded source. Needed when ``kind`` is ``recorded``, refused otherwise."""
 
+    cache: Path | None = None
+    """Folder in which reports straight from Prometheus keep days that are over. By default ``gpucost`` in the
+    cache folder of the user: ``$XDG_CACHE_HOME``, ``~/.cache`` or ``~/Library/Caches``.
+    """
+
+    cache_mib: Annotated[int, Field(ge=0)] = 2048
+    """The most that is kept there, in MiB: what was not used for longest is removed first. 0: nothing is."""
+
     inner_schedulers: InnerSchedulers = ()
     """Slurm and Ray in pods, whose jobs are billed in place of the pods. Of several that may divide a pod,
     the first does.

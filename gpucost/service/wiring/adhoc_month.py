@@ -52,16 +52,17 @@ def read_month(
     cluster: str | None = None,
     only: Window | None = None,
     cost_only: bool = False,
+    refreshes: bool = False,
     watch: WindowWatch = lambda what, windows: nobody,  # noqa: ARG005  progress is not reported
 ) -> Iterator[AdhocMonth]:
     """Read ``month``, of one cluster or all of the source; of the running month what there is now, with its
     last windows open, since they may still change. With ``only``, that stretch instead of the month; with
-    ``cost_only``, nothing of use.
+    ``cost_only``, nothing of use. Days that are over are read once, and again with ``refreshes``.
 
     Raises SourceError when the source cannot be asked, InputError for a cluster it does not have.
     """
     asked = only or month.window
-    source = open_source(settings, book, now, look=TrialLook(now(), asked, not cost_only))
+    source = open_source(settings, book, now, look=TrialLook(now(), asked, not cost_only, refreshes))
     known = source.clusters()
     if cluster is not None and cluster not in known:
         raise InputError("--cluster", cluster, ", ".join(known) or "nothing: the source knows no cluster")

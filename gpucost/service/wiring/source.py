@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from dataclasses import dataclass, replace
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from gpucost.pricing.price_book import PriceBook
     from gpucost.service.settings.inner_schedulers import InnerSchedulerSettings
     from gpucost.service.settings.model import PrometheusSettings, Settings
+    from gpucost.telemetry.day_cache import DayCache
     from gpucost.telemetry.inner.inner_source import RecordedScheduler
     from gpucost.telemetry.interval_source import IntervalSource
 
@@ -34,11 +36,12 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class TrialLook:
     """One reading, as of ``at_ms``, of ``days``, each with the time around it; of use only with
-    ``reads_use``."""
+    ``reads_use``. Days that are over are kept for the next; with ``refreshes``, they are read anew."""
 
     at_ms: int
     days: Window
     reads_use: bool = True
+    refreshes: bool = False
 
 
 def build_client(
@@ -157,8 +160,29 @@ def _source(
 
     existing = UpstreamSource(client, options, beside, now=now)
     if look is not None:
-        existing = DailyUpstreamSource(client, options, beside, now=now, days=look.days)
+        cache = _day_cache(settings, client, options, beside, refreshes=look.refreshes)
+        existing = DailyUpstreamSource(client, options, beside, now=now, days=look.days, cache=cache)
     return existing if found.dialect == "existing" else FallbackSource(own, existing, now)
+
+
+def _day_cache(
+    settings: Settings,
+    client: PrometheusClient,
+    options: SourceOptions,
+    existing: UpstreamSettings,
+    *,
+    refreshes: bool,
+) -> DayCache | None:
+    """What is kept of days that are over; None where nothing is to be."""
+    from gpucost.telemetry.day_cache import CacheFiles, DayCache, cache_folder
+
+    folder = settings.source.cache or cache_folder(os.environ)
+    if folder is None or not settings.source.cache_mib:
+        return None
+    # How it is asked does not matter for the numbers, but is said with them.
+    identity = repr((client.url, replace(options, as_of_ms=None), existing, client.samples is None))
+    files = CacheFiles(folder, settings.source.cache_mib << 20)
+    return DayCache(files, identity, refreshes=refreshes)
 
 
 def source_options(settings: PrometheusSettings, node_labels: Collection[str] = ()) -> SourceOptions:

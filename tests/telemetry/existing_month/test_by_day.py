@@ -17,9 +17,11 @@ from gpucost.attribution.frames import ClusterFrames
 from gpucost.cli.application import app
 from gpucost.cli.terminal.exit_codes import ExitCode
 from gpucost.contract.frames import ACTIVITY, DEMAND, FRAMES, HEALTH, QUOTAS
+from gpucost.contract.kube_state import REQUESTS
 from gpucost.domain.errors import NotCovered
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Month, Window
 from gpucost.telemetry import dialect_sources as by_day_module
+from gpucost.telemetry.day_cache import CacheFiles, DayCache
 from gpucost.telemetry.dialect_sources import CachedCoverageSource, DailyUpstreamSource, joined_days
 from gpucost.telemetry.evidence import heartbeat
 from gpucost.telemetry.prometheus.api_client import PrometheusClient
@@ -28,10 +30,12 @@ from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSetting
 from gpucost.telemetry.prometheus_source import PrometheusSource
 from gpucost.telemetry.upstream.kube_reader import UpstreamSettings
 from gpucost.telemetry.upstream.upstream_source import UpstreamSource
+from tests.support.existing.kube_series import kube_target
 from tests.support.existing.script import scripted
+from tests.support.existing.text import Scrapes, Series, Writer
 from tests.support.existing.variants import MIXED_RELEASES, Variant, write_second
 from tests.support.existing.world import T0, at
-from tests.support.prometheus import needs_prometheus, running_prometheus
+from tests.support.prometheus import create_blocks, needs_prometheus, running_prometheus
 
 pytestmark = [needs_prometheus, pytest.mark.prometheus, pytest.mark.slow]
 
@@ -94,9 +98,15 @@ def client(url: str) -> Iterator[AskedClient]:
 
 
 def by_day(
-    client: PrometheusClient, settings: PrometheusSourceSettings = SETTINGS, ahead: int = 0
+    client: PrometheusClient,
+    settings: PrometheusSourceSettings = SETTINGS,
+    ahead: int = 0,
+    cache: DayCache | None = None,
 ) -> DailyUpstreamSource:
-    return DailyUpstreamSource(client, settings, UpstreamSettings(), now=lambda: NOW, days=MONTH, ahead=ahead)
+    existing = UpstreamSettings()
+    return DailyUpstreamSource(
+        client, settings, existing, now=lambda: NOW, days=MONTH, ahead=ahead, cache=cache
+    )
 
 
 def alone(client: PrometheusClient, settings: PrometheusSourceSettings = SETTINGS) -> UpstreamSource:
@@ -291,7 +301,9 @@ def test_a_report_is_the_same_to_the_byte(
     monkeypatch.setattr(
         by_day_module,
         "DailyUpstreamSource",
-        lambda client, options, existing, *, now, days: UpstreamSource(client, options, existing, now=now),  # noqa: ARG005
+        lambda client, options, existing, *, now, days, cache: UpstreamSource(  # noqa: ARG005
+            client, options, existing, now=now
+        ),
     )
     expected, more = reported()
     assert found == expected
@@ -304,6 +316,94 @@ def test_what_one_day_tells_is_not_lacking() -> None:
     assert joined_days(days, day(0)).lacks == {DEMAND.name: "never"}
     assert joined_days(days[:1], day(0)).lacks == every
     assert QUOTAS.name not in joined_days(days, day(0)).lacks
+
+
+def exactly(found: ClusterFrames, expected: ClusterFrames) -> None:
+    """To the dtypes, and the order of categories."""
+    for spec in FRAMES:
+        one, other = getattr(found, spec.name), getattr(expected, spec.name)
+        pd.testing.assert_frame_equal(one, other, check_exact=True, obj=spec.name)
+        for name in one.select_dtypes("category"):
+            assert one[name].dtype == other[name].dtype
+    assert found.problems == expected.problems
+    assert [each.at_ms for each in found.problems] == [each.at_ms for each in expected.problems]
+    assert [*found.lacks.items()] == [*expected.lacks.items()]
+    assert found.source == expected.source
+
+
+OVER = 2
+"""So many of the days are over: the last one's lateness has not passed."""
+
+
+def test_days_that_are_over_are_read_once(client: AskedClient, tmp_path: Path) -> None:
+    cache = DayCache(CacheFiles(tmp_path / "kept", 1 << 30), client.url)
+    first, second = by_day(client, cache=cache), by_day(client, cache=cache)
+    covered = first.covered(CLUSTER)
+    assert covered is not None
+    read = [first.read(CLUSTER, day(number)) for number in range(OVER)]
+    whole = [first.history(CLUSTER, day(number)) for number in range(OVER)]
+    assert second.covered(CLUSTER) == covered
+    client.asked.clear()
+    for number, frames in enumerate(read):
+        exactly(second.read(CLUSTER, day(number)), frames)
+    # Which jobs scrape kube-state-metrics, and the counts of all days.
+    assert [each.partition("?")[0] for each in client.asked] == ["label/job/values", "query_range"]
+    for number, frames in enumerate(whole):
+        exactly(second.history(CLUSTER, day(number)), frames)
+    third = by_day(client, cache=cache)
+    third.covered(CLUSTER)
+    client.asked.clear()
+    exactly(third.read(CLUSTER, day(OVER)), alone(client).read(CLUSTER, day(OVER)))
+    assert len(client.asked) > 20
+
+
+def test_with_refresh_days_are_read_anew(client: AskedClient, tmp_path: Path) -> None:
+    files = CacheFiles(tmp_path / "kept", 1 << 30)
+    for refreshes in (True, True, False):
+        source = by_day(client, cache=DayCache(files, client.url, refreshes=refreshes))
+        source.covered(CLUSTER)
+        client.asked.clear()
+        source.read(CLUSTER, day(0))
+        assert (len(client.asked) > 20) is refreshes
+
+
+def test_what_came_late_is_read(client: AskedClient, tmp_path: Path) -> None:
+    """The same server, of which a pod's day was not there before."""
+    files = CacheFiles(tmp_path / "kept", 1 << 30)
+    by_day(client, cache=DayCache(files, "server")).read(CLUSTER, day(1))
+    pod = next(each for each in VARIANT.world.pods if each.bound_ms < at(30) and each.gone_ms > at(42))
+    labels = {"uid": "late", "namespace": pod.namespace, "pod": "late", "container": "main"}
+    labels |= {"node": pod.node, "resource": pod.resource, "unit": "integer"}
+    writer = Writer()
+    target = kube_target(VARIANT.world)
+    span = Window(at(26), at(46))
+    writer.add(target, Scrapes(span, 4 * MINUTE_MS), [Series(REQUESTS, labels, 1.0, at(26), at(46))])
+    write_second([VARIANT], tmp_path / "blocks")
+    create_blocks(writer.text(), tmp_path / "blocks")
+    with running_prometheus(tmp_path / "blocks") as url, AskedClient(url) as later:
+        source = by_day(later, cache=DayCache(files, "server"))
+        exactly(source.read(CLUSTER, day(1)), alone(later).read(CLUSTER, day(1)))
+        again = by_day(later, cache=DayCache(files, "server"))
+        again.covered(CLUSTER)
+        later.asked.clear()
+        again.read(CLUSTER, day(1))
+        assert len(later.asked) == 2
+
+
+@pytest.mark.parametrize("words", [(), ("--waste",), ("--cost-only",)])
+def test_a_second_report_is_the_same_to_the_byte(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    found: list[str] = []
+    for further in ((), (), ("--refresh",)):
+        command = ["report", "2026-10", "--prometheus", url, "-f", "json", *words, *further]
+        result = CliRunner().invoke(app, command, env={"COLUMNS": None})
+        assert result.exit_code == ExitCode.OK, result.stderr
+        found.append(re.sub(r'"made_at": "[^"]*"', "", result.stdout))
+    assert len({*found}) == 1
+    assert [*(tmp_path / "cache" / "gpucost").iterdir()]
 
 
 def test_what_is_covered_by_own_series_is_asked_once(client: AskedClient) -> None:
