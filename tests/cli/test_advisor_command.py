@@ -23,7 +23,9 @@ from tests.advisor.recorded import CASE, GPU, SEARCH, changed, content
 from tests.support.cluster import shapes
 from tests.support.cluster.server import ClusterServer
 from tests.support.objects import condition, kueue, metadata
+from tests.support.recorded import KUEUE_SCHEDULER
 
+HISTORIES = KUEUE_SCHEDULER / "histories.json.gz"
 WORKLOADS = "workloads.kueue.x-k8s.io"
 WRONG = changed(CASE, "expected.alone/new.borrowingLevel", 2)
 
@@ -287,3 +289,28 @@ def test_dumps_or_a_cluster_but_not_both(words: list[str]) -> None:
     found = run("record", *words)
     assert found.exit_code == ExitCode.USAGE
     assert "--before" in found.stderr
+
+
+def test_histories_are_replayed_beside_cases(tmp_path: Path) -> None:
+    cases = file_of(tmp_path, CASE)
+    found = run("verify", cases, HISTORIES)
+    assert found.exit_code == ExitCode.OK, found.output
+    assert found.stdout.startswith("All 31 facts of 1 cases agree with the rules of Kueue v0.19.2.")
+    assert "agree with the rules of Kueue v0.19.2 to the second" in found.stdout
+    assert "w00002 preempts w00001 750 times (borrowWithinCohort of team-a)" in found.stdout
+
+
+def test_a_history_that_differs_is_told_from_its_second_and_ends_with_1(tmp_path: Path) -> None:
+    document = json.loads(gzip.decompress(HISTORIES.read_bytes()))
+    document["histories"] = [each for each in document["histories"] if each["id"] == "kh-min-6"]
+    document["histories"][0]["configurations"][1]["truth"][1]["finished"] += 1
+    place = tmp_path / "histories.json"
+    place.write_text(json.dumps(document))
+    found = run("verify", place)
+    assert found.exit_code == DISAGREES
+    assert found.stdout.startswith("1 of ")
+    assert "kh-min-6/B1  w00002  from second 140" in found.stdout
+    told = json.loads(run("verify", place, "--format", "json").stdout)
+    assert told["agrees"] is False
+    assert told["histories"][1]["ends"] == {"of": 3, "agree": 2}
+    assert told["histories"][1]["differences"][0]["recorded"].startswith("ended at 141")

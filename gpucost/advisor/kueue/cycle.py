@@ -36,6 +36,7 @@ from gpucost.advisor.kueue.flavor_assigner import (
     AssignmentMode,
     FlavorAssigner,
     FlavorAssignment,
+    FlavorScan,
 )
 from gpucost.advisor.kueue.pending_queues import PendingQueues, lines
 from gpucost.advisor.kueue.preemption import PreemptionTarget, VictimSearch, classical_targets, fair_targets
@@ -66,10 +67,13 @@ class NominatedHead:
     targets: list[PreemptionTarget]
 
 
-def nominate(snapshot: KueueSnapshot, ask: QuotaRequest, may_preempt: bool = True) -> NominatedHead:
-    """At full size; else, where pod sets may be smaller, at the largest size that fits or can preempt."""
+def nominate(
+    snapshot: KueueSnapshot, ask: QuotaRequest, may_preempt: bool = True, scan: FlavorScan | None = None
+) -> NominatedHead:
+    """At full size; else, where pod sets may be smaller, at the largest size that fits or can preempt. The
+    scan of flavors starts as ``scan`` says."""
     queue = snapshot.queues[ask.queue]
-    full = _at_size(snapshot, queue, ask, ask.counts, may_preempt)
+    full = _at_size(snapshot, queue, ask, ask.counts, may_preempt, scan)
     if full.assignment.mode is AssignmentMode.FIT or full.targets:
         return full
     spare = [asked.count - asked.least for asked in ask.pod_sets]
@@ -79,7 +83,7 @@ def nominate(snapshot: KueueSnapshot, ask: QuotaRequest, may_preempt: bool = Tru
         counts = [
             asked.count - delta * step // total for asked, delta in zip(ask.pod_sets, spare, strict=True)
         ]
-        return _at_size(snapshot, queue, ask, tuple(counts), may_preempt)
+        return _at_size(snapshot, queue, ask, tuple(counts), may_preempt, scan)
 
     return _first_that_helps(total, smaller) or full
 
@@ -104,6 +108,7 @@ def _at_size(
     ask: QuotaRequest,
     counts: tuple[int, ...],
     may_preempt: bool,
+    scan: FlavorScan | None,
 ) -> NominatedHead:
     def oracle(key: FlavorResource, amount: int) -> AssignmentGrade:
         targets = targets_of(snapshot, queue, ask, (key,), {key: amount}) if may_preempt else []
@@ -114,7 +119,7 @@ def _at_size(
         is_own = any(each.member.queue == queue.name for each in targets)
         return AssignmentGrade(AssignmentMode.PREEMPT if is_own else AssignmentMode.RECLAIM, level)
 
-    assignment = FlavorAssigner(snapshot, queue, ask, oracle).assign(counts)
+    assignment = FlavorAssigner(snapshot, queue, ask, oracle, scan).assign(counts)
     targets: list[PreemptionTarget] = []
     if may_preempt and assignment.mode is AssignmentMode.PREEMPT:
         targets = targets_of(snapshot, queue, ask, assignment.contested, assignment.usage)

@@ -3,7 +3,8 @@
 Rules: kueue v0.19.2, pkg/scheduler/flavorassigner/flavorassigner.go (isPreferred, shouldTryNextFlavor,
 assignFlavors, findFlavorForPodSets, fitsResourceQuota), with its gate VectorizedResourceRequests on: without
 it resources are walked in any order, on which only reasons and messages depend. The scan of flavors starts at
-the first: the flavor at which Kueue continues after an earlier cycle is only in its memory.
+the first, unless it is told where Kueue would go on (``FlavorAssignment.next_flavors``): that is only in its
+memory, and so known of a replay alone.
 """
 
 from __future__ import annotations
@@ -89,12 +90,17 @@ PreemptionOracle: TypeAlias = Callable[[FlavorResource, int], AssignmentGrade]
 """What preemption could do for so much of one flavor and resource."""
 
 
+FlavorScan: TypeAlias = Mapping[tuple[str, str], int]
+"""At which flavor the scan starts, by pod set and resource; at the first for those that are not named."""
+
+
 class FlavorChoice(NamedTuple):
-    """The flavor of one resource, how well it serves, and whether flavors after it were left untried."""
+    """The flavor of one resource, how well it serves, and the position of the first flavor that was left
+    untried; 0 where the scan came to the end, to begin again."""
 
     flavor: str
     grade: AssignmentGrade
-    has_untried: bool
+    next_flavor: int
 
 
 @dataclass(slots=True)
@@ -148,7 +154,17 @@ class FlavorAssignment:
     @property
     def has_untried(self) -> bool:
         """Whether some flavor was left untried: then the next cycle continues from there."""
-        return any(choice.has_untried for each in self.pod_sets for choice in each.choices.values())
+        return any(choice.next_flavor for each in self.pod_sets for choice in each.choices.values())
+
+    @property
+    def next_flavors(self) -> FlavorScan:
+        """Where the scan goes on."""
+        return {
+            (each.name, resource): choice.next_flavor
+            for each in self.pod_sets
+            for resource, choice in each.choices.items()
+            if choice.next_flavor
+        }
 
     @property
     def assigned(self) -> tuple[PodSetFlavors, ...]:
@@ -178,9 +194,15 @@ class FlavorAssigner:
     """Assigns flavors to one ask of one queue, at any size."""
 
     def __init__(
-        self, snapshot: KueueSnapshot, queue: SnapshotQueue, ask: QuotaRequest, oracle: PreemptionOracle
+        self,
+        snapshot: KueueSnapshot,
+        queue: SnapshotQueue,
+        ask: QuotaRequest,
+        oracle: PreemptionOracle,
+        scan: FlavorScan | None = None,
     ) -> None:
         self._snapshot, self._queue, self._ask, self._oracle = snapshot, queue, ask, oracle
+        self._scan: FlavorScan = scan or {}
 
     def assign(self, counts: Sequence[int]) -> FlavorAssignment:
         """With so many pods of each pod set."""
@@ -251,7 +273,8 @@ class FlavorAssigner:
         reasons: list[FlavorReason] = []
         looked_at: dict[str, str] = {}
         end = last
-        for position, flavor in enumerate(flavors):
+        start = self._scan.get((pod_sets[0].name, resource), 0)
+        for position, flavor in enumerate(flavors[start:], start):
             refusal = self._refused(pod_sets, flavor)
             if refusal:
                 reasons.append(FlavorReason(NO_FLAVOR, flavor, refusal))
@@ -267,7 +290,8 @@ class FlavorAssigner:
                 best, best_grades, best_flavor, end = grade, grades, flavor, position
                 break
         merged(tried, looked_at, group)
-        choices = {name: FlavorChoice(best_flavor, each, end != last) for name, each in best_grades.items()}
+        next_flavor = end + 1 if end != last else 0
+        choices = {name: FlavorChoice(best_flavor, each, next_flavor) for name, each in best_grades.items()}
         return choices, [] if best.mode is AssignmentMode.FIT else reasons
 
     def _refused(self, group: Sequence[PodSetRequest], flavor: str) -> str:

@@ -51,7 +51,12 @@ def read_cases(content: bytes, name: str) -> CaseFile:
 
     Raises InputError for content that is no such file, and for the first field that is wrong, by its path.
     """
-    whole = JsonFields(_json(content, name), name)
+    return cases_of(decoded(content, name), name)
+
+
+def cases_of(found: object, name: str) -> CaseFile:
+    """Likewise, of what was decoded before."""
+    whole = JsonFields(found, name)
     version = whole.whole("schemaVersion", SCHEMA_VERSION)
     if version != SCHEMA_VERSION:
         raise InputError(whole.at("schemaVersion"), version, str(SCHEMA_VERSION))
@@ -72,7 +77,7 @@ def _origin(whole: JsonFields) -> RecordingOrigin | None:
         return None
     with fields(whole.raw("recorded"), whole.at("recorded")) as part:
         gates = part.mapping("featureGates", _switch)
-        fair_sharing, strategies = _kind(part)
+        fair_sharing, strategies = kind_of(part)
         is_read, version = part.flag("configurationRead"), part.text("kueueVersion", "")
         config = KueueConfig(version, fair_sharing, strategies, gates, is_read=is_read)
         times = {key: part.text(key, "") for key in ("from", "to")}
@@ -86,7 +91,8 @@ def _switch(found: object, path: str) -> bool:
     return found
 
 
-def _json(content: bytes, name: str) -> Any:
+def decoded(content: bytes, name: str) -> Any:
+    """The JSON of a file. Raises InputError for content that is none."""
     if len(content) > MOST_BYTES:
         raise InputError(name, ErrorRemark("too large"), f"at most {MOST_BYTES >> 20} MiB")
     try:
@@ -137,11 +143,11 @@ def _case(found: object, path: str) -> SchedulerCase:
 
 def _config(case: JsonFields) -> KueueConfig:
     with fields(case.raw("config") or {}, case.at("config")) as part:
-        fair_sharing, strategies = _kind(part)
+        fair_sharing, strategies = kind_of(part)
     return KueueConfig(VERSION, fair_sharing, strategies, {REASONS_GATE: True}, is_read=True)
 
 
-def _kind(part: JsonFields) -> tuple[bool, tuple[str, ...]]:
+def kind_of(part: JsonFields) -> tuple[bool, tuple[str, ...]]:
     """Of preemption: whether it is that of fair sharing, and its strategies."""
     strategies = part.texts("preemptionStrategies") or STRATEGIES
     if strategies not in (STRATEGIES, *((each,) for each in STRATEGIES)):

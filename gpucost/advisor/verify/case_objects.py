@@ -64,7 +64,7 @@ def workload(part: JsonFields, uid: str, queue: str, cluster_queue: str, oldest_
     role = part.one_of("role", (PENDING, HOLDING))
     created = part.seconds("createdAtSecondsFromNow")
     created_ms = oldest_ms - _OLDER_MS if created is None else NOW_MS + created
-    sets = tuple(_pod_set(each) for each in part.objects("podSets"))
+    sets = tuple(pod_set(each) for each in part.objects("podSets"))
     _distinct([each.name for each in sets], part.at("podSets"))
     conditions, assignments = _reservation(part, role, sets)
     return Workload(
@@ -90,7 +90,7 @@ def tolerations(part: JsonFields) -> tuple[Toleration, ...]:
     )
 
 
-def _pod_set(part: JsonFields) -> PodSet:
+def pod_set(part: JsonFields) -> PodSet:
     asked = part.raw("requestsPerPod")
     requests = {} if asked is None else part.mapping("requestsPerPod", lambda found, at: (found, at))
     affinity = tuple(

@@ -24,6 +24,9 @@ from gpucost.cli.terminal.output import (
 if TYPE_CHECKING:
     from gpucost.advisor.verify.case_schema import SchedulerCase
     from gpucost.advisor.verify.case_writer import CaseDocument
+    from gpucost.advisor.verify.history_check import HistoryReport
+    from gpucost.advisor.verify.history_files import SchedulerHistory
+    from gpucost.advisor.verify.replay import ReplayReport
     from gpucost.cli.advise.advisor_screen import CaseSource
 
 app = typer.Typer(
@@ -37,7 +40,9 @@ DISAGREES = 1
 def verify(
     files: Annotated[
         list[str],
-        typer.Argument(metavar="CASES...", help="Files of recorded cases, gzipped or not; - for stdin."),
+        typer.Argument(
+            metavar="CASES...", help="Files of recorded cases or histories, gzipped or not; - for stdin."
+        ),
     ],
     everything: Annotated[bool, typer.Option("--all", help="Every disagreement.")] = False,
     format_: Annotated[
@@ -48,36 +53,54 @@ def verify(
     """Replay recorded decisions of a real scheduler through the advisor's rules, and compare every fact.
 
     Prints how many facts agree, by fact and by rule, whose decisions they are and where that Kueue is known
-    to decide otherwise, and every disagreement. Exit code 1 if there is any, 2 for a file that makes no
-    sense. docs/advisor-cases.md has the schema.
+    to decide otherwise, and every disagreement. Of files of histories, in which a scheduler ran over days:
+    each configuration, replayed from arrivals and run times, and whether every admission, eviction and end
+    agrees to the second. Exit code 1 if there is any disagreement, 2 for a file that makes no sense.
+    docs/advisor-cases.md has both schemas.
 
-    With --format json, nothing cut: rules, recorded, agrees, cases, facts, by_fact, by_rule, disagreements.
+    With --format json, nothing cut: rules, recorded, agrees, cases, facts, by_fact, by_rule, disagreements,
+    histories.
     """
     from gpucost.advisor.verify.replay import verify as replay
     from gpucost.cli.advise.advisor_screen import as_data, lines
+    from gpucost.cli.advise.history_screen import history_data, history_lines
     from gpucost.domain.errors import ErrorRemark, InputError
 
     refuse_table_file(format_ == "table", output)
     sources: list[CaseSource] = []
-    report = replay(_cases(files, sources))
-    if not report.facts.of:
+    histories: list[HistoryReport] = []
+    report = replay(_cases(files, sources, histories))
+    if not report.facts.of and not histories:
         raise InputError(
             "CASES", ErrorRemark("nothing that is expected in them"), "cases with expected facts"
         )
     if format_ == "json":
-        write(json.dumps(as_data(report, sources), indent=2) + "\n", output)
+        found = {**as_data(report, sources), "histories": history_data(histories)}
+        found["agrees"] = _agree(report, histories)
+        write(json.dumps(found, indent=2) + "\n", output)
     else:
-        console = stdout()
-        for line in lines(report, console.width, everything=everything, sources=sources):
-            sys.stdout.write(line.rstrip() + "\n")
-    if not report.agrees:
+        width = stdout().width
+        screens = [lines(report, width, everything=everything, sources=sources)] if report.facts.of else []
+        screens += [history_lines(histories, width, None if everything else 3)] if histories else []
+        for place, screen in enumerate(screens):
+            sys.stdout.write("\n" if place else "")
+            for line in screen:
+                sys.stdout.write(line.rstrip() + "\n")
+    if not _agree(report, histories):
         raise typer.Exit(DISAGREES)
 
 
-def _cases(files: Sequence[str], sources: list[CaseSource]) -> Iterator[SchedulerCase]:
-    """The cases of all files, each named after its file where there are several; ``sources`` get every
-    file."""
-    from gpucost.advisor.verify.case_files import MOST_BYTES, read_cases
+def _agree(report: ReplayReport, histories: Sequence[HistoryReport]) -> bool:
+    return not report.disagreements and all(each.passes for each in histories)
+
+
+def _cases(
+    files: Sequence[str], sources: list[CaseSource], histories: list[HistoryReport]
+) -> Iterator[SchedulerCase]:
+    """The cases of all files, each named after its file where there are several; ``sources`` get every file
+    of cases, ``histories`` what became of those in the others."""
+    from gpucost.advisor.verify.case_files import MOST_BYTES, cases_of, decoded
+    from gpucost.advisor.verify.history_files import has_histories, histories_of
     from gpucost.cli.advise.advisor_screen import CaseSource
     from gpucost.kube.dumps.dump import content_of, read
 
@@ -85,12 +108,33 @@ def _cases(files: Sequence[str], sources: list[CaseSource]) -> Iterator[Schedule
         name = "standard input" if file == "-" else file
         stdin = sys.stdin.buffer
         content = read(name, stdin, MOST_BYTES) if file == "-" else content_of(Path(file), MOST_BYTES)
-        found = read_cases(content, name)
+        whole = decoded(content, name)
+        if has_histories(whole):
+            recorded = histories_of(whole, name)
+            if recorded.unread:
+                complain(f"{name}: not read: {', '.join(recorded.unread)}")
+            histories += _checked(recorded.histories, "" if len(files) == 1 else f"{name}: ")
+            continue
+        found = cases_of(whole, name)
         sources.append(CaseSource(name, found.origin))
         if found.unread:
             complain(f"{name}: not read: {', '.join(found.unread)}")
         for case in found.cases:
             yield case if len(files) == 1 else replace(case, id=f"{name}: {case.id}")
+
+
+def _checked(recorded: Sequence[SchedulerHistory], prefix: str) -> Iterator[HistoryReport]:
+    """Each configuration; a terminal is told how far it is."""
+    from gpucost.advisor.verify.history_check import checked
+
+    of = sum(len(each.configurations) for each in recorded)
+    done = 0
+    for history in recorded:
+        for report in checked(history):
+            done += 1
+            if sys.stderr.isatty():
+                complain(f"{report.name}: {'agrees' if report.agrees else 'differs'} ({done:,} of {of:,})")
+            yield replace(report, history=prefix + report.history)
 
 
 @app.command()

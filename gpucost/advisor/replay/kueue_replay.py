@@ -1,0 +1,270 @@
+"""Kueue over simulated time: cycles of ``gpucost.advisor.kueue`` with what Kueue remembers between them.
+
+Rules: kueue v0.19.2, pkg/scheduler/scheduler.go (schedule, lastAssignmentOutdated, requeueAndUpdate),
+pkg/cache/queue (manager.go, inadmissible_workloads.go), pkg/cache/scheduler/clusterqueue.go
+(AllocatableResourceGeneration).
+
+What one state cannot tell, and a history decides: who is parked, who is the preemptor of a queue, where the
+scan of flavors goes on (it is kept over one cycle, and longer while no workload of the own queue left its
+cache), and when parked workloads of a tree are looked at again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from gpucost.advisor.kueue.cycle import STRICT, AdmissionCycle, NominatedHead, ProcessedNominee, nominate
+from gpucost.advisor.kueue.flavor_assigner import FlavorScan
+from gpucost.advisor.kueue.preemption import FAIR_SHARING, IN_QUEUE, RECLAMATION, WHILE_BORROWING
+from gpucost.advisor.kueue.requests import QuotaRequest
+from gpucost.advisor.kueue.snapshot import STOPPED, KueueSnapshot, QuotaMember
+from gpucost.advisor.model.cycle_results import CycleOutcome
+from gpucost.advisor.replay.pending_lines import PendingLine
+from gpucost.advisor.replay.replay_timeline import CycleEffects, StoryEviction
+from gpucost.cluster.objects.kueue import ClusterQueue
+from gpucost.cluster.objects.metadata import StatusCondition
+from gpucost.cluster.objects.scheduler_config import KueueConfig
+from gpucost.cluster.objects.state import ClusterState
+
+DRAIN = "HoldAndDrain"
+QUEUE_STOPPED = "ClusterQueueStopped"
+SETTING_BY_REASON = {
+    IN_QUEUE: "withinClusterQueue",
+    RECLAMATION: "reclaimWithinCohort",
+    FAIR_SHARING: "reclaimWithinCohort",
+    WHILE_BORROWING: "borrowWithinCohort",
+}
+"""The field below ``spec.preemption`` of the preemptor's ClusterQueue that allowed it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayTimings:
+    """``leaves_ms``: from an eviction until its pods are gone and quota is back. ``batch_ms``: from the first
+    event in a tree until its parked workloads are looked at again; 1 s in Kueue."""
+
+    leaves_ms: int = 0
+    batch_ms: int = 1_000
+
+
+class _Progress(NamedTuple):
+    """Of a scan: in which cycle, with which generation of the queue, and where it goes on."""
+
+    cycle: int
+    generation: int
+    scan: FlavorScan
+
+
+_Tree = tuple[bool, str]
+"""Whether it is a cohort, and the name of its root."""
+_QueueRest = tuple[object, ...]
+
+
+class KueueReplay:
+    """A ``ReplayDiscipline`` whose asks are ``QuotaRequest`` and whose changes are whole ClusterQueues.
+    ``state`` has queues, cohorts and flavors; its workloads are ignored."""
+
+    def __init__(self, state: ClusterState, config: KueueConfig, timings: ReplayTimings) -> None:
+        self._config, self._timings = config, timings
+        queues = {uid: _told_active(each) for uid, each in state.cluster_queues.items()}
+        self._state = replace(state, workloads={}, cluster_queues=queues)
+        self._snapshot = KueueSnapshot(self._state, config)
+        self._lines = {name: PendingLine() for name in self._snapshot.queues}
+        self._preemptors = dict.fromkeys(self._lines, "")
+        self._generations = dict.fromkeys(self._lines, 1)
+        self._progress: dict[str, _Progress] = {}
+        self._asks: dict[str, QuotaRequest] = {}
+        self._drained: set[str] = set()
+        self._due: dict[_Tree, int] = {}
+        self._nominees: dict[tuple[str, tuple[object, ...]], NominatedHead] = {}
+        self._number = 0
+        self._seen: set[tuple[_QueueRest, ...]] = set()
+
+    @property
+    def wake_ms(self) -> int | None:
+        return min(self._due.values(), default=None)
+
+    @property
+    def leaves_ms(self) -> int:
+        return self._timings.leaves_ms
+
+    def arrive(self, _now_ms: int, uid: str, ask: QuotaRequest, /) -> None:
+        self._asks[uid] = ask
+        self._lines[ask.queue].push(ask)
+        self._seen.clear()
+
+    def end(self, now_ms: int, uid: str, /) -> None:
+        self._leave(now_ms, uid)
+        del self._asks[uid]
+
+    def release(self, now_ms: int, uid: str, /) -> None:
+        ask = self._asks[uid]
+        self._leave(now_ms, uid)
+        line = self._lines[ask.queue]
+        if uid in self._drained:
+            self._drained.remove(uid)
+            line.bar(ask)
+        else:
+            line.push(ask)
+
+    def change(self, now_ms: int, change: ClusterQueue, /) -> Mapping[str, StoryEviction]:
+        """Queues that are there, as they are from now on; their workloads keep what they hold."""
+        name = change.name
+        before = self._snapshot
+        old = before.queues[name].spec
+        queues = {
+            uid: _told_active(change) if each.name == name else each
+            for uid, each in self._state.cluster_queues.items()
+        }
+        self._state = replace(self._state, cluster_queues=queues)
+        self._snapshot = KueueSnapshot(self._state, self._config)
+        for queue in before.queues.values():
+            for member in queue.members.values():
+                self._put(member)
+        if (old.groups, old.quotas, old.cohort) != (change.groups, change.quotas, change.cohort):
+            trees = {_tree(before, name), _tree(self._snapshot, name)}
+            for each in self._lines:
+                if _tree(self._snapshot, each) in trees:
+                    self._generations[each] += 1
+        self._ask_again(now_ms, name)
+        self._forget()
+        if change.stop_policy != DRAIN:
+            return {}
+        told = [each for each in self._snapshot.queues[name].members.values() if not each.is_evicted]
+        for member in told:
+            self._drained.add(member.uid)
+            self._mark(member)
+        return {each.uid: StoryEviction(now_ms, QUEUE_STOPPED) for each in told}
+
+    def wake(self, now_ms: int, /) -> None:
+        for tree in [tree for tree, due_ms in self._due.items() if due_ms <= now_ms]:
+            del self._due[tree]
+            for name, line in self._lines.items():
+                if _tree(self._snapshot, name) == tree:
+                    line.wake(self._snapshot.queues[name].spec.stop_policy not in STOPPED)
+        self._seen.clear()
+
+    def cycle(self, now_ms: int, /) -> CycleEffects:
+        heads = [
+            head
+            for name, line in self._lines.items()
+            if self._snapshot.queues[name].is_active and (head := line.head()) is not None
+        ]
+        if not heads:
+            return CycleEffects({}, {}, is_at_rest=True, was_run=False)
+        self._number += 1
+        done = AdmissionCycle(self._snapshot).run(heads, {each.uid: self._nominated(each) for each in heads})
+        generations = {each.queue: self._generations[each.queue] for each in heads}
+        admitted: dict[str, object] = {}
+        evicted: dict[str, StoryEviction] = {}
+        is_moved = False
+        for each in done:
+            ask, line = each.nominee.ask, self._lines[each.nominee.queue.name]
+            if each.outcome is CycleOutcome.ADMITTED:
+                admitted[ask.uid] = each.nominee.assignment.assigned
+                continue
+            if each.outcome is CycleOutcome.PREEMPTING:
+                self._progress.pop(ask.uid, None)
+                self._preemptors[ask.queue] = ask.uid
+                line.sticky = ask.uid if each.nominee.queue.spec.strategy != STRICT else ""
+                for target in each.nominee.targets:
+                    if not target.member.is_evicted:
+                        evicted[target.member.uid] = StoryEviction(now_ms, target.reason, ask.uid)
+                continue
+            scan = each.nominee.assignment.next_flavors
+            self._progress[ask.uid] = _Progress(self._number, generations[ask.queue], scan)
+            if each.is_parked:
+                line.park(ask)
+                is_moved = True
+        for uid in sorted(evicted):
+            self._mark(self._snapshot.queues[self._asks[uid].queue].members[uid])
+        for each in done:
+            if each.outcome is CycleOutcome.ADMITTED:
+                self._start(now_ms, each)
+        if admitted or evicted:
+            self._seen.clear()
+            return CycleEffects(admitted, evicted, is_at_rest=False)
+        rest = tuple(self._rest(name) for name in self._lines)
+        is_at_rest = not is_moved and rest in self._seen
+        self._seen.add(rest)
+        return CycleEffects(admitted, evicted, is_at_rest)
+
+    def _nominated(self, ask: QuotaRequest) -> NominatedHead:
+        progress = self._progress.get(ask.uid)
+        if progress is not None and self._is_outdated(ask, progress):
+            del self._progress[ask.uid]
+            progress = None
+        scan: FlavorScan = {} if progress is None else progress.scan
+        key = ask.uid, tuple(sorted(scan.items()))
+        found = self._nominees.get(key)
+        if found is None:
+            found = self._nominees[key] = nominate(self._snapshot, ask, scan=scan)
+        return found
+
+    def _is_outdated(self, ask: QuotaRequest, progress: _Progress) -> bool:
+        """In the cycle that runs now."""
+        return self._number - progress.cycle > 1 and self._generations[ask.queue] > progress.generation
+
+    def _rest(self, name: str) -> _QueueRest:
+        """What decides whether the next cycle could be another one."""
+        line = self._lines[name]
+        head = line.head()
+        uid = "" if head is None else head.uid
+        progress = self._progress.get(uid)
+        scan = None  # as the next cycle finds it; a head that was not tried is another than one that was
+        if progress is not None:
+            is_next = self._number == progress.cycle
+            if is_next or self._generations[name] <= progress.generation:
+                scan = tuple(sorted(progress.scan.items()))
+        return *line.counts, uid, self._preemptors[name], scan
+
+    def _start(self, now_ms: int, done: ProcessedNominee) -> None:
+        ask = done.nominee.ask
+        self._lines[ask.queue].take(ask.uid)
+        self._progress.pop(ask.uid, None)
+        if self._preemptors[ask.queue] == ask.uid:
+            self._preemptors[ask.queue] = ""
+        usage = dict(done.nominee.assignment.usage)
+        self._put(QuotaMember(ask.uid, ask.queue, ask.priority, ask.queued_ms, now_ms, False, usage))
+        self._generations[ask.queue] += 1
+        self._forget()
+
+    def _mark(self, member: QuotaMember) -> None:
+        """It is told to leave, and holds its quota until then."""
+        self._snapshot.queues[member.queue].members[member.uid] = replace(member, is_evicted=True)
+        self._generations[member.queue] += 1
+        self._forget()
+
+    def _leave(self, now_ms: int, uid: str) -> None:
+        queue = self._asks[uid].queue
+        self._snapshot.remove(self._snapshot.queues[queue].members.pop(uid))
+        self._generations[queue] += 1
+        self._ask_again(now_ms, queue)
+        self._forget()
+
+    def _put(self, member: QuotaMember) -> None:
+        self._snapshot.queues[member.queue].members[member.uid] = member
+        self._snapshot.put(member)
+
+    def _ask_again(self, now_ms: int, queue: str) -> None:
+        """Parked workloads of its tree are looked at once the batch is over, which the first event began."""
+        self._due.setdefault(_tree(self._snapshot, queue), now_ms + self._timings.batch_ms)
+
+    def _forget(self) -> None:
+        self._nominees.clear()
+        self._seen.clear()
+
+
+def _tree(snapshot: KueueSnapshot, queue: str) -> _Tree:
+    root = snapshot.queues[queue].node.path[-1]
+    return not root.is_queue, root.name
+
+
+def _told_active(queue: ClusterQueue) -> ClusterQueue:
+    """Kueue says of a queue that is stopped that it is not active, and the height of its cohort leaves it
+    out."""
+    if queue.stop_policy not in STOPPED:
+        return queue
+    said = StatusCondition(False, "Stopped", "", 0)
+    return replace(queue, conditions={**queue.conditions, "Active": said})
