@@ -22,6 +22,7 @@ import pandas as pd
 
 from benchmarks.support.helios_jobs import helios_jobs
 from gpucost.advisor.model.answers import WaitRange
+from gpucost.advisor.replay.fifo_nodes import FifoNodes, FifoPlacement
 from gpucost.advisor.wait.forecast_skill import PastWait, WaitSkill
 from gpucost.advisor.wait.run_times import PastRun
 from gpucost.advisor.wait.simulation import (
@@ -31,7 +32,7 @@ from gpucost.advisor.wait.simulation import (
     simulate,
 )
 from gpucost.domain.time import DAY_MS, SECOND_MS
-from tests.support.waits.fifo import FifoDiscipline, FifoJob, FifoNodes, FifoPlacement
+from tests.support.waits.fifo import FifoDiscipline, FifoJob
 from tests.support.waits.run_times import AdaptiveRunTimes
 
 RULES = ("fifo", "kueue")

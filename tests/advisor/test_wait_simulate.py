@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpucost.advisor.replay.fifo_nodes import FifoNodes, FifoPlacement
 from gpucost.advisor.wait.run_times import (
     FLOOR_MS,
     NO_HISTORY,
@@ -27,7 +28,7 @@ from gpucost.advisor.wait.simulation import (
 from gpucost.domain.errors import InputError
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS
 from tests.support.waits.arrivals import as_before
-from tests.support.waits.fifo import FifoJob, FifoNodes, FifoPlacement, fifo
+from tests.support.waits.fifo import FifoJob, fifo
 
 SAMPLING = WaitSampling(samples=40, horizon_ms=7 * DAY_MS, seed=1)
 AN_HOUR_EACH = RunTimes([PastRun("t", "", gpus, HOUR_MS) for gpus in (1, 2, 4, 8) for _ in range(1_000)])

@@ -19,6 +19,7 @@ import pandas as pd
 
 from benchmarks.support.philly import DEFAULT_TRACES
 from gpucost.advisor.model.answers import WaitEstimate
+from gpucost.advisor.replay.fifo_nodes import FifoPlacement
 from gpucost.advisor.wait.run_times import PastRun
 from gpucost.advisor.wait.simulation import (
     SimulatedRun,
@@ -27,7 +28,7 @@ from gpucost.advisor.wait.simulation import (
     simulate,
 )
 from gpucost.domain.time import DAY_MS
-from tests.support.waits.fifo import FifoJob, FifoPlacement, fifo
+from tests.support.waits.fifo import FifoJob, fifo
 from tests.support.waits.run_times import AdaptiveRunTimes
 
 FOLDER = DEFAULT_TRACES / "philly-vc"

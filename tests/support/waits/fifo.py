@@ -1,9 +1,4 @@
-"""First in, first out, over whole nodes: each job on as few nodes as can be.
-
-The placement is the consolidated one of trace replays: a job of up to one node's GPUs goes to the node with
-the fewest free ones that fits it; more take whole empty nodes, and the rest is put like a job of its size.
-Ties go to the node that comes first.
-"""
+"""First in, first out over nodes (``gpucost.advisor.replay.fifo_nodes``), for the simulation of waits."""
 
 from __future__ import annotations
 
@@ -12,10 +7,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from gpucost.advisor.replay.fifo_nodes import FifoNodes, FifoPlacement
 from gpucost.domain.errors import InputError
-
-FifoPlacement = tuple[tuple[int, int], ...]
-"""Node and GPUs on it, for each node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,43 +22,6 @@ class FifoJob:
     def __post_init__(self) -> None:
         if self.gpus < 1:
             raise InputError("gpus", self.gpus, "1 or more")
-
-
-class FifoNodes:
-    """Nodes of ``gpus_per_node`` GPUs, and how many of each are free."""
-
-    def __init__(self, nodes: int, gpus_per_node: int) -> None:
-        self._size = gpus_per_node
-        self.free = [gpus_per_node] * nodes
-        self.left = nodes * gpus_per_node
-
-    def place(self, gpus: int) -> FifoPlacement | None:
-        """Where it would go now; None where it does not fit. Takes nothing."""
-        if gpus > self.left:
-            return None
-        free, size = self.free, self._size
-        if gpus <= size:
-            room = [left for left in free if left >= gpus]
-            return ((free.index(min(room)), gpus),) if room else None
-        whole, rest = divmod(gpus, size)
-        empty = [node for node, left in enumerate(free) if left == size][:whole]
-        if len(empty) < whole:
-            return None
-        placed = tuple((node, size) for node in empty)
-        if not rest:
-            return placed
-        others = [(left, node) for node, left in enumerate(free) if left >= rest and node not in empty]
-        return (*placed, (min(others)[1], rest)) if others else None
-
-    def take(self, placement: FifoPlacement) -> None:
-        for node, gpus in placement:
-            self.free[node] -= gpus
-            self.left -= gpus
-
-    def give_back(self, placement: FifoPlacement) -> None:
-        for node, gpus in placement:
-            self.free[node] += gpus
-            self.left += gpus
 
 
 class FifoDiscipline:
