@@ -113,7 +113,7 @@ def _plain(error: TyperException) -> str:
 def _of_number(error: TyperException) -> str:
     """What is wrong with a number, in our words; empty where the parser's error is about none."""
     errors, param = getattr(error.__cause__, "errors", None), getattr(error, "param", None)
-    first = next(iter(errors()), {}) if callable(errors) else {}
+    first: dict[str, object] = next(iter(errors()), {}) if callable(errors) else {}
     kind, _, _ = str(first.get("type", "")).partition("_")
     if param is None or kind not in ("int", "float", "greater", "less", "finite"):
         return ""
