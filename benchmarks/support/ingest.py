@@ -23,7 +23,8 @@ from gpucost.domain.gpu import ResourceCatalog, ShareBasis
 from gpucost.domain.time import DAY_MS, Window
 from gpucost.ledger import Ledger
 from gpucost.pricing.price_book import PriceBook
-from gpucost.service.ingest.pipeline import AttributionRules, Pipeline
+from gpucost.service.ingest.batch_reader import AttributionRules
+from gpucost.service.ingest.pipeline import Pipeline
 from gpucost.telemetry.prometheus.api_client import PrometheusClient
 from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
 from gpucost.telemetry.prometheus_source import PrometheusSource

@@ -20,7 +20,7 @@ Held + unallocated + unavailable + unknown = capacity holds by construction, in 
 price, in money; over-committed time stands beside it and costs nothing. What cannot be computed is no 0 but a
 problem with the GPU time it touches. Utilisation never changes what time cost.
 
-Pure: no I/O, no clock. Called by ``attribute_windows`` in ``gpucost.service.ingest.pipeline``, which
+Pure: no I/O, no clock. Called by ``attribute_windows`` in ``gpucost.service.ingest.batch_reader``, which
 ingestion, the waste ledger and ``gpucost doctor`` use.
 """
 

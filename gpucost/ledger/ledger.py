@@ -21,7 +21,7 @@ Writers of a cluster's windows wait for one another; closing a month waits for a
 and comes from ``now``, money whole nano-units.
 
 ``gpucost.service.wiring.ledger`` opens one; the pipeline, waste accounting, the detectors, reports, the API
-and the commands share it, also between threads. Begin with ``ingest_batch`` (in) and ``aggregate`` (out).
+and the commands share it, also between threads. Begin with ``write_batch`` (in) and ``aggregate`` (out).
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ from typing import Self
 
 import pandas as pd
 
-from gpucost.attribution.usage_lines import Attribution
 from gpucost.charges.capacity_cells import CapacityCell
 from gpucost.domain.errors import DataProblem
 from gpucost.domain.rates import Rate
@@ -70,7 +69,7 @@ from gpucost.ledger.usage import (
     writer,
 )
 from gpucost.ledger.usage.job_index import JobIndex
-from gpucost.ledger.usage.lines import WindowContext, WindowLines, prepare
+from gpucost.ledger.usage.lines import PreparedBatch, WindowContext, WindowLines, prepare
 from gpucost.ledger.usage.name_search import NameSearch
 from gpucost.ledger.usage.run_history import JobHistory
 from gpucost.ledger.waste import waste_reader, waste_writer
@@ -152,51 +151,32 @@ class Ledger(
         window that overlaps another, or a rate_id with two values, LateLines for a closed month.
         """
         found = WindowLines.of_frame(cluster, window, lines, rates)
-        origin = writer.IngestOrigin(source, code_version, reason, author, self._now())
+        prepared = prepare(cluster, found, [WindowContext(observed_ms, problems, progress)])
         settled = {window} if settle else set()
-        [result] = self._ingest(
-            cluster, found, [WindowContext(observed_ms, problems, progress)], origin, settled
+        [result] = self.write_batch(
+            prepared, source=source, code_version=code_version, settled=settled, reason=reason, author=author
         )
         return result
 
-    def ingest_batch(
+    def write_batch(
         self,
-        cluster: str,
-        attribution: Attribution,
+        prepared: PreparedBatch,
         *,
-        observed_ms: Mapping[Window, int],
         source: str,
         code_version: str,
-        progress: Mapping[Window, pd.DataFrame] | None = None,
         settled: Collection[Window] = (),
         reason: str = "",
         author: str = "gpucost",
     ) -> tuple[IngestResult, ...]:
-        """Write all windows of an attribution of this cluster, in one transaction: all of them or none.
+        """Write all windows that ``prepare_batch`` made ready, here or in another process of this version, in
+        one transaction: all of them or none.
 
-        The same content as ``ingest`` of each of them, in a fraction of the time. ``observed_ms`` is of every
-        window, ``progress`` of those that have some; ``settled`` are those for which no more lines are
-        expected. Results are in the order of the windows. Raises as ``ingest`` does, for the first window
-        that is refused; then none is written.
+        The same content as ``ingest`` of each of them, in a fraction of the time. ``settled`` are those for
+        which no more lines are expected. Results are in the order of the windows. Raises as ``ingest`` does,
+        for the first window that is refused; then none is written.
         """
-        problems = attribution.problems_by_window()
-        facts = [
-            WindowContext(observed_ms[window], of_window, (progress or {}).get(window))
-            for window, of_window in zip(attribution.windows, problems, strict=True)
-        ]
         origin = writer.IngestOrigin(source, code_version, reason, author, self._now())
-        return self._ingest(cluster, WindowLines.of_attribution(attribution), facts, origin, settled)
-
-    def _ingest(
-        self,
-        cluster: str,
-        lines: WindowLines,
-        facts: Sequence[WindowContext],
-        origin: writer.IngestOrigin,
-        settled: Collection[Window],
-    ) -> tuple[IngestResult, ...]:
-        prepared = prepare(cluster, lines, facts)
-        with self._database.write(cluster) as connection:
+        with self._database.write(prepared.cluster) as connection:
             return writer.ingest(connection, prepared, origin, settled)
 
     def settle(self, cluster: str, window: Window) -> None:

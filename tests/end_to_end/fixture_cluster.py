@@ -31,7 +31,8 @@ from gpucost.kube.watch.cluster_watch import WatchClocks
 from gpucost.kube.watch.reflector import ReflectorSettings
 from gpucost.ledger import Ledger
 from gpucost.reports.month.model import MonthReport
-from gpucost.service.ingest.pipeline import AttributionRules, Pipeline
+from gpucost.service.ingest.batch_reader import AttributionRules
+from gpucost.service.ingest.pipeline import Pipeline
 from gpucost.service.reporting.report_service import ReportService
 from gpucost.telemetry.interval_source import IntervalSource
 from gpucost.telemetry.prometheus.api_client import PrometheusClient

@@ -34,8 +34,8 @@ from gpucost.domain.errors import DataProblemCode
 from gpucost.domain.time import HOUR_MS, Window
 from gpucost.ledger import Ledger
 from gpucost.service import metrics as m
+from gpucost.service.ingest.batch_reader import attribute_windows
 from gpucost.service.ingest.loop import IngestLoop
-from gpucost.service.ingest.pipeline import attribute_windows
 from gpucost.service.ingest.status import LoopStatus
 from gpucost.service.settings.loader import load_settings
 from gpucost.service.settings.model import Settings

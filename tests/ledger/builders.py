@@ -15,6 +15,7 @@ from gpucost.domain.money import NANO
 from gpucost.domain.rates import Rate
 from gpucost.domain.time import HOUR_MS, Month, Window
 from gpucost.ledger import IngestResult, Ledger
+from gpucost.ledger.usage.lines import prepare_batch
 from tests.support.frames import FlatRates, NamespaceTeams, build, node, pod, signal, units
 
 CLUSTER = "alpha"
@@ -139,8 +140,9 @@ def ingest_batch(ledger: Ledger, found: Attribution, **options: Any) -> tuple[In
         "source": "test",
         "code_version": "1",
         "settled": found.windows,
-    }
-    return ledger.ingest_batch(BATCH_CLUSTER, found, **(settings | options))
+    } | options
+    content = {name: settings.pop(name) for name in ("observed_ms", "progress") if name in settings}
+    return ledger.write_batch(prepare_batch(BATCH_CLUSTER, found, **content), **settings)
 
 
 def ingest_flat(ledger: Ledger, found: Attribution, **options: Any) -> tuple[IngestResult, ...]:

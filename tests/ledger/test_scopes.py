@@ -31,8 +31,8 @@ WRITES = "it writes"
 OWN = "the service's own, which brings every cluster up to date"
 ADMIN = "for who keeps the ledger, on the command line beside the database"
 WITHOUT_SCOPE = {
-    **dict.fromkeys(("ingest", "ingest_batch", "settle", "close_month", "adjust", "write_waste"), WRITES),
-    **dict.fromkeys(("save_findings", "foretell", "score_foretold", "fold", "forget"), WRITES),
+    **dict.fromkeys(("ingest", "write_batch", "settle", "close_month", "adjust", "write_waste"), WRITES),
+    **dict.fromkeys(("save_findings", "foretell", "score_foretold", "fold", "forget", "add_up_days"), WRITES),
     **dict.fromkeys(("frontier", "unassessed", "live_findings", "foretold"), OWN),
     "final_waste": "for /metrics, which is bounded where it is answered (gpucost.api.metrics.collector)",
     "rates": "prices by ids that only scoped lines name",

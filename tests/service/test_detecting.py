@@ -24,7 +24,8 @@ from gpucost.service.detection.backtest import DetectorBacktest
 from gpucost.service.detection.loop import DetectorLoop, DetectorStatus
 from gpucost.service.detection.runner import DetectorRunner
 from gpucost.service.detection.waste_accounting import PastServers, WasteAccounting
-from gpucost.service.ingest.pipeline import AttributionRules, Pipeline
+from gpucost.service.ingest.batch_reader import AttributionRules
+from gpucost.service.ingest.pipeline import Pipeline
 from gpucost.service.settings.detectors import DetectorsSettings
 from gpucost.settings.types import milliseconds
 from gpucost.telemetry.inner.inner_source import InnerSource, RecordedScheduler, ray_parser

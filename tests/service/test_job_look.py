@@ -14,7 +14,7 @@ from gpucost.domain.time import DAY_MS, HOUR_MS, Window
 from gpucost.reports.job.job_report import JobReport, build_job
 from gpucost.reports.job.job_waste import JobDetectionView
 from gpucost.service.detection.job_inspection import MOST_MS, JobInspection, job_inspection
-from gpucost.service.ingest.pipeline import AttributionRules
+from gpucost.service.ingest.batch_reader import AttributionRules
 from gpucost.service.settings.detectors import DetectorsSettings
 from tests.detectors.worlds import T0, World, at, four_dollars
 from tests.reports.builders import START_MS

@@ -188,7 +188,7 @@ def test_a_ledger_that_is_down_is_tried_again(
         raise LedgerUnavailable("disk full")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Ledger, "ingest_batch", full)
+        patched.setattr(Ledger, "write_batch", full)
         world.run_until(clock.now_ms + 5 * MINUTE_MS)
     assert world.status.other_errors()["LedgerUnavailable"] == len(world.pauses)
     world.run_until(START + 4 * HOUR_MS)

@@ -25,7 +25,8 @@ from gpucost.domain.rates import NodeFacts, RateSpan
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, Month, Window
 from gpucost.ledger import Ledger, LedgerState
-from gpucost.service.ingest.pipeline import Pipeline, observed_ms, progress_in
+from gpucost.service.ingest.batch_reader import observed_ms, progress_in
+from gpucost.service.ingest.pipeline import Pipeline
 from tests.service.worlds import DAY, Clock, MemorySource, filled_ledger, frames, pipeline
 from tests.support.frames import OCTOBER, hours
 from tests.support.ledgers import new_ledger

@@ -14,7 +14,7 @@ from gpucost.domain.gpu import ResourceCatalog, ShareBasis
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Window
 from gpucost.pricing.price_book import PriceBook
 from gpucost.service.detection.waste_accounting import look
-from gpucost.service.ingest.pipeline import AttributionRules
+from gpucost.service.ingest.batch_reader import AttributionRules
 from gpucost.service.settings.detectors import DetectorsSettings
 from gpucost.simulator.cluster import SimulatedCluster, demo_prices_text, demo_teams_text
 from gpucost.simulator.injected_patterns import InjectedPattern

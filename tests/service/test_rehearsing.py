@@ -10,7 +10,7 @@ from gpucost.detectors.rule_settings import RuleSettings
 from gpucost.domain.gpu import ResourceCatalog, ShareBasis
 from gpucost.domain.time import DAY_MS
 from gpucost.service.detection.backtest import DetectorBacktest
-from gpucost.service.ingest.pipeline import AttributionRules
+from gpucost.service.ingest.batch_reader import AttributionRules
 from gpucost.telemetry.recorded_source import RecordedSource, record
 from tests.detectors.worlds import CLUSTER, World, at, four_dollars
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from gpucost.ledger import Ledger
     from gpucost.pricing.price_book import PriceBook
     from gpucost.service.detection.waste_accounting import WasteAccounting
+    from gpucost.service.ingest.batch_reader import WorkerPool
     from gpucost.service.ingest.pipeline import Pipeline, PipelineOutcome
     from gpucost.service.settings.model import Settings
 
@@ -42,15 +43,26 @@ def ingest(
         bool,
         typer.Option("--again", help="Read settled windows again too, as after a change of prices or teams."),
     ] = False,
+    on: Annotated[
+        str | None,
+        typer.Option(
+            "--on", metavar="ADDRESS", help="A Dask scheduler, tcp://HOST:8786, whose workers read the days."
+        ),
+    ] = None,
+    workers: Annotated[
+        int, typer.Option(min=1, max=64, help="Processes of this machine that read days at the same time.")
+    ] = 1,
 ) -> None:
     """Read closed windows from a source, attribute them, and write them to the ledger; then say where the
     time went (unless detectors.enabled is false).
 
     Only what is missing is read; the same command may be killed and run again. Windows that the source
-    cannot answer for are listed and stay open (exit code 3).
+    cannot answer for are listed and stay open (exit code 3). A long time is read by several processes with
+    --workers, or on other machines with --on (docs/operations.md); this process writes.
     """
     from gpucost.domain.errors import InputError
     from gpucost.service.wiring.detection import build_assessing
+    from gpucost.service.wiring.ingest_workers import WorkerOrder, open_workers
     from gpucost.service.wiring.inputs import parse_source
     from gpucost.service.wiring.pipeline import build_pipeline, rules_of
     from gpucost.service.wiring.source import open_source
@@ -61,7 +73,10 @@ def ingest(
     rules = rules_of(settings, book, context.teams)
     if again:
         typer.echo(f"prices: {context.book_name(settings)}; teams: {context.teams_name(settings)}")
-    with context.ledger(create=True) as ledger:
+    if on is not None and workers > 1:
+        raise InputError("--workers", workers, "no --on beside it: a scheduler has workers of its own")
+    order = WorkerOrder.of(context.file, source, settings, book, context.teams)
+    with context.ledger(create=True) as ledger, open_workers(order, on=on, workers=workers) as pool:
         found = open_source(settings, book, now_ms)
         pipeline = build_pipeline(settings.ingest, found, ledger, rules, now_ms)
         clusters = found.clusters()
@@ -80,7 +95,7 @@ def ingest(
                 complain(f"{name}: the source holds {held}")
             found_any |= span is not None
             failed |= span is not None and not _one(
-                pipeline, name, span, book if again else None, meanwhile, read
+                pipeline, name, span, book if again else None, meanwhile, read, pool
             )
             if span is not None and settings.detectors.enabled:
                 failed |= not _assess(build_assessing(settings.detectors, pipeline), name, span)
@@ -119,10 +134,11 @@ def _one(
     anew: PriceBook | None,
     meanwhile: str,
     read: dict[str, Window],
+    pool: WorkerPool | None,
 ) -> bool:
     """Whether every window could be read; ``anew`` is the book by which settled windows are rated again,
     ``meanwhile`` the command for the running window, and ``read`` gets the time that was read, where there
-    was any.
+    was any. ``pool`` reads in the place of this process.
     """
     from gpucost.domain.time import Window
     from gpucost.reports.base.display import visible
@@ -131,7 +147,7 @@ def _one(
     if anew is not None:
         _warn_of_other_rates(pipeline.ledger, windows, anew)
     with progress(f"ingest {visible(cluster)}", len(windows)) as advance:
-        outcome = pipeline.ingest(cluster, windows, on_window=advance)
+        outcome = pipeline.ingest(cluster, windows, on_window=advance, workers=pool)
     _tell(cluster, span, len(windows), outcome)
     if outcome.ingested:
         complain_of_prices(pipeline.ledger, span, cluster)

@@ -335,6 +335,25 @@ def prepare(cluster: str, lines: WindowLines, facts: Sequence[WindowContext]) ->
     return PreparedBatch(cluster, tuple(windows), units, holders, rates, rules, columns, currency)
 
 
+def prepare_batch(
+    cluster: str,
+    attribution: Attribution,
+    *,
+    observed_ms: Mapping[Window, int],
+    progress: Mapping[Window, pd.DataFrame] | None = None,
+) -> PreparedBatch:
+    """All windows of an attribution of this cluster, for ``Ledger.write_batch``. The result is plain values,
+    which may go to another process.
+
+    ``observed_ms`` is of every window, ``progress`` of those that have some. Raises as ``prepare`` does.
+    """
+    facts = [
+        WindowContext(observed_ms[window], of_window, (progress or {}).get(window))
+        for window, of_window in zip(attribution.windows, attribution.problems_by_window(), strict=True)
+    ]
+    return prepare(cluster, WindowLines.of_attribution(attribution), facts)
+
+
 def totals(buckets: Sequence[str], board_ms: Sequence[int], nano: Sequence[int | None]) -> CapacityTotals:
     """The sums of parallel columns of one window's lines."""
     capacity = [row for row in zip(buckets, board_ms, nano, strict=True) if row[0] != _OVERCOMMITTED]

@@ -21,7 +21,7 @@ Dimensions (units, holders, rates, team rules) are stored once and named by numb
 order of their key, so that the pages of the table fill from one side. The rule that gave a line's holder its
 team is in no digest: where nothing else differs, the line keeps the rule that it was written with.
 
-The caller holds the transaction and the lock: ``Ledger.ingest``, ``Ledger.ingest_batch`` and
+The caller holds the transaction and the lock: ``Ledger.ingest``, ``Ledger.write_batch`` and
 ``Ledger.settle`` in ``gpucost.ledger.ledger``. ``record`` adds to the audit trail, for other writers too.
 """
 

@@ -13,7 +13,7 @@ from gpucost.detectors.rule_settings import RuleSettings
 from gpucost.domain.time import DAY_MS, Window
 from gpucost.service.detection.runner import SLOW, SLOW_FRAMES
 from gpucost.service.detection.waste_accounting import look
-from gpucost.service.ingest.pipeline import AttributionRules
+from gpucost.service.ingest.batch_reader import AttributionRules
 from gpucost.telemetry.interval_source import IntervalSource
 
 

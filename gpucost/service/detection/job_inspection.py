@@ -27,7 +27,7 @@ from gpucost.reports.job.job_report import JobLiveView, JobReport, live_view
 from gpucost.reports.job.job_waste import JobDetectionView, JobObservation, JobPatternAbsence
 from gpucost.service.detection.runner import SLOW
 from gpucost.service.detection.waste_accounting import look
-from gpucost.service.ingest.pipeline import AttributionRules
+from gpucost.service.ingest.batch_reader import AttributionRules
 from gpucost.service.settings.detectors import DetectorsSettings
 from gpucost.settings.types import milliseconds
 from gpucost.telemetry.interval_source import IntervalSource

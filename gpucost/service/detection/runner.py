@@ -51,7 +51,7 @@ from gpucost.ledger import FindingEvent, FindingRecord, Ledger
 from gpucost.ledger.stores.findings import SERVICE
 from gpucost.service.detection.finding_records import is_readable, life_of, record_of
 from gpucost.service.detection.waste_accounting import PastServers, look
-from gpucost.service.ingest.pipeline import AttributionRules
+from gpucost.service.ingest.batch_reader import AttributionRules
 from gpucost.telemetry.interval_source import IntervalSource
 
 # Amounts with steps of their own: they are not joined, and a step that is read again replaces itself.

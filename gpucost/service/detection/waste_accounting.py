@@ -59,12 +59,8 @@ from gpucost.domain.jobs import JobKind, WorkloadClass, workload_class
 from gpucost.domain.scope import Scope
 from gpucost.domain.time import DAY_MS, Window
 from gpucost.ledger import Ledger, WasteOfWindow, WindowInfo
-from gpucost.service.ingest.pipeline import (
-    AttributionRules,
-    OnWindow,
-    attribute_windows,
-    nobody,
-)
+from gpucost.service.ingest.batch_reader import AttributionRules, attribute_windows
+from gpucost.service.ingest.pipeline import OnWindow, nobody
 from gpucost.service.ingest.status import WindowFailure
 from gpucost.telemetry.interval_source import IntervalSource
 

@@ -6,9 +6,9 @@ second time and then settled. Nothing else is remembered: the ledger is the only
 killed at any moment and simply be started again, and a gap of any age is filled by the next turn.
 
 ``ingest`` works in batches of neighbouring windows (a day by default), since a few queries per day cost much
-less than the same per hour. Of a batch the source is read once, ``attribute`` makes lines for all windows,
-and ``Ledger.ingest_batch`` writes them in one transaction. A window is written whole or not at all, and
-writing it again changes nothing.
+less than the same per hour. A batch is read and attributed at once (``batch_reader``), by this process or by
+workers, and ``Ledger.write_batch`` writes it in one transaction: always by this process and in the order of
+time. A window is written whole or not at all, and writing it again changes nothing.
 
 What fails:
 
@@ -21,51 +21,33 @@ All times are milliseconds UTC; ``now`` is the only clock.
 
 ``gpucost.service.wiring.pipeline`` builds one; ``gpucost.service.ingest.loop`` runs it for ``gpucost serve``,
 ``gpucost ingest`` and the demo run it once, and ``wiring.adhoc_month`` runs it into a ledger that is thrown
-away, for a report straight from Prometheus. ``attribute_windows`` is also how the waste ledger gets the lines
-it divides.
+away, for a report straight from Prometheus.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
-import pandas as pd
-
-from gpucost.attribution.attribute import attribute
-from gpucost.attribution.frames import ClusterFrames
-from gpucost.attribution.usage_lines import Attribution, TeamLookup
-from gpucost.domain.errors import (
-    DataProblem,
-    InputError,
-    LedgerConflict,
-    MonthClosed,
-    SourceError,
-    SourceTimeout,
-    SourceUnreachable,
-)
-from gpucost.domain.gpu import ResourceCatalog, ShareBasis
-from gpucost.domain.rates import RateLookup
-from gpucost.domain.time import HOUR_MS, Month, Window
+from gpucost.domain.time import Month, Window
 from gpucost.ledger.db.records import LedgerState
 from gpucost.ledger.ledger import Ledger
+from gpucost.service.ingest.batch_reader import (
+    REFUSALS,
+    AttributionRules,
+    BatchReader,
+    BatchResult,
+    OwnProcess,
+    ReadyWindows,
+    WindowBatch,
+    WorkerPool,
+    results_in_order,
+)
 from gpucost.service.ingest.status import WindowFailure
 from gpucost.telemetry.interval_source import IntervalSource
 
 OnWindow = Callable[[str, Window], None]
-
-# What is wrong with one window of a batch, and not with the ledger.
-_REFUSALS = (InputError, LedgerConflict, MonthClosed)
-
-
-@dataclass(frozen=True)
-class AttributionRules:
-    """How frames become lines: prices, teams, resource names, and what a MIG slice is measured by."""
-
-    prices: RateLookup
-    teams: TeamLookup
-    catalog: ResourceCatalog
-    basis: ShareBasis
 
 
 @dataclass(frozen=True)
@@ -126,17 +108,21 @@ class Pipeline:
         *,
         on_window: OnWindow = nobody,
         stop: Callable[[], bool] = lambda: False,
+        workers: WorkerPool | None = None,
     ) -> PipelineOutcome:
         """Read and write ``windows``, a batch at a time; ``on_window`` is called with each that was written.
 
         A batch that the source cannot answer is halved, so that only what really fails stays open. When the
-        source is gone, the rest is not tried. ``stop`` is asked between batches. Raises LedgerError.
+        source is gone, the rest is not tried. ``stop`` is asked between batches. ``workers`` read in the
+        place of this process. Raises LedgerError.
         """
-        run = _WindowRun(self, cluster, on_window, stop)
-        for batch in self._batches(windows):
-            if stop() or not run.batch(batch):
-                break
-        return PipelineOutcome(run.ingested, run.changed, tuple(run.failures))
+        pool = workers or OwnProcess(BatchReader(self.source, self.rules, self.window_ms))
+        writer = _BatchWriter(self, pool, on_window)
+        batches = (WindowBatch(cluster, tuple(batch)) for batch in self._batches(windows))
+        wanted = takewhile(lambda _: not (stop() or writer.is_over), batches)
+        for result in results_in_order(pool, wanted):
+            writer.write(result)
+        return PipelineOutcome(writer.ingested, writer.changed, tuple(writer.failures))
 
     def _ended(self, start_ms: int, end_ms: int, now: int) -> list[Window]:
         if start_ms >= end_ms:
@@ -164,96 +150,45 @@ class Pipeline:
             yield batch
 
 
-class _WindowRun:
-    """One call of ``Pipeline.ingest``: what it has done so far."""
+class _BatchWriter:
+    """One call of ``Pipeline.ingest``: what it has done so far. ``is_over`` once the source is gone."""
 
-    def __init__(
-        self, pipeline: Pipeline, cluster: str, on_window: OnWindow, stop: Callable[[], bool]
-    ) -> None:
-        self.pipeline, self.cluster, self.on_window, self.stop = pipeline, cluster, on_window, stop
+    def __init__(self, pipeline: Pipeline, pool: WorkerPool, on_window: OnWindow) -> None:
+        self.pipeline, self.pool, self.on_window = pipeline, pool, on_window
         self.ingested = 0
         self.changed = 0
         self.failures: list[WindowFailure] = []
+        self.is_over = False
 
-    def batch(self, batch: list[Window]) -> bool:
-        """Whether to go on with the next batch."""
-        span = Window(batch[0].start_ms, batch[-1].end_ms)
-        try:
-            frames = self.pipeline.source.read(self.cluster, span)
-            if len(batch) > 1 and any(map(self._may_be_of_others, frames.problems)):
-                # What a source complains of stands with the window it is about, whatever the batch.
-                return self._halves(batch)
-            # Prices may be read from the source too.
-            found = attribute_windows(frames, batch, self.pipeline.rules)
-        except SourceUnreachable as error:
-            self.failures.append(WindowFailure.of(self.cluster, span, error))
-            return False
-        except SourceError as error:
-            if len(batch) > 1:
-                return self._halves(batch)
-            self.failures.append(WindowFailure.of(self.cluster, span, error))
-            return not isinstance(error, SourceTimeout)
-        return self._write(batch, frames, found)
+    def write(self, result: BatchResult) -> None:
+        for part in result.parts:
+            if isinstance(part, WindowFailure):
+                self.failures.append(part)
+            else:
+                self._ready(part)
+        self.is_over |= result.gone
+        if result.refusal is not None:
+            raise result.refusal
 
-    def _may_be_of_others(self, problem: DataProblem) -> bool:
-        """Whether a problem may be about more windows than that of its instant: sources add up the GPU time
-        of an hour of UTC."""
-        is_longer = self.pipeline.window_ms % HOUR_MS != 0 and problem.board_ms is not None
-        return problem.at_ms is None or is_longer
-
-    def _halves(self, batch: list[Window]) -> bool:
-        half = len(batch) // 2
-        return self.batch(batch[:half]) and self.batch(batch[half:])
-
-    def _write(self, batch: list[Window], frames: ClusterFrames, found: Attribution) -> bool:
-        pipeline, progress = self.pipeline, frames.progress
+    def _ready(self, ready: ReadyWindows) -> None:
+        pipeline, batch = self.pipeline, ready.batch
         now = pipeline.now()
         try:
-            results = pipeline.ledger.ingest_batch(
-                self.cluster,
-                found,
-                observed_ms={window: observed_ms(frames.observed, window) for window in batch},
-                progress={} if progress.empty else {one: progress_in(progress, one) for one in batch},
-                source=frames.source or pipeline.source.name,
+            results = pipeline.ledger.write_batch(
+                ready.prepared,
+                source=ready.source,
                 code_version=pipeline.code_version,
-                settled={window for window in batch if window.end_ms + pipeline.lateness_ms <= now},
+                settled={window for window in batch.windows if window.end_ms + pipeline.lateness_ms <= now},
             )
-        except _REFUSALS:
+        except REFUSALS:
             # All of a batch is written or none: only the windows from the refused one on shall be missing.
-            if len(batch) > 1:
-                return self._halves(batch)
-            raise
-        for window, result in zip(batch, results, strict=True):
+            if len(batch.windows) == 1:
+                raise
+            for half in batch.halves():
+                if not self.is_over:
+                    self.write(self.pool.submit(half).result())
+            return
+        for window, result in zip(batch.windows, results, strict=True):
             self.ingested += 1
             self.changed += result.changed
-            self.on_window(self.cluster, window)
-        return True
-
-
-def attribute_windows(
-    frames: ClusterFrames, windows: Sequence[Window], rules: AttributionRules
-) -> Attribution:
-    """The usage lines of ``windows`` by the rules of this installation."""
-    return attribute(
-        frames, windows, rates=rules.prices, teams=rules.teams, catalog=rules.catalog, basis=rules.basis
-    )
-
-
-def progress_in(progress: pd.DataFrame, window: Window) -> pd.DataFrame:
-    """The part of the progress that falls into ``window``; it is taken to be even over its stretch."""
-    meets = (progress["start_ms"] < window.end_ms) & (progress["end_ms"] > window.start_ms)
-    found = progress[meets]
-    start, end = found["start_ms"].clip(lower=window.start_ms), found["end_ms"].clip(upper=window.end_ms)
-    part = (end - start) / (found["end_ms"] - found["start_ms"])
-    return found.assign(start_ms=start, end_ms=end, amount=found["amount"] * part)
-
-
-def observed_ms(observed: pd.DataFrame, window: Window) -> int:
-    """How much of ``window`` lies in at least one of the observed stretches."""
-    stretches = sorted(zip(observed["start_ms"].tolist(), observed["end_ms"].tolist(), strict=True))
-    total, reached = 0, window.start_ms
-    for start_ms, end_ms in stretches:
-        start, end = max(start_ms, reached), min(end_ms, window.end_ms)
-        total += max(0, end - start)
-        reached = max(reached, end)
-    return total
+            self.on_window(batch.cluster, window)

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     import threading
 
     from gpucost.service.detection.loop import DetectorStatus, StateOf
-    from gpucost.service.ingest.pipeline import AttributionRules, Pipeline
+    from gpucost.service.ingest.batch_reader import AttributionRules
+    from gpucost.service.ingest.pipeline import Pipeline
     from gpucost.service.settings.detectors import DetectorsSettings
     from gpucost.service.settings.model import Settings
     from gpucost.telemetry.interval_source import IntervalSource

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import gpucost
 from gpucost.pricing.opencost_prices import ObservedPriceMode, OpenCostRates
-from gpucost.service.ingest.pipeline import AttributionRules, Pipeline
+from gpucost.service.ingest.batch_reader import AttributionRules
+from gpucost.service.ingest.pipeline import Pipeline
 from gpucost.service.wiring.source import build_client, source_options
 from gpucost.settings.types import milliseconds
 from gpucost.telemetry.prometheus.cluster_reader import ClusterReader

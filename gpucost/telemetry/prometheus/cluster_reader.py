@@ -307,7 +307,8 @@ def column(result: Sequence[ResultSeries], label: str) -> list[str]:
 
 def own_column(result: Sequence[ResultSeries], label: str) -> list[str]:
     """One label of every series as its exporter exported it, whether or not the scrape renamed it."""
-    return [own_label(series, label) for series in result]
+    name = renamed(label)
+    return [series["metric"].get(name) or series["metric"].get(label, "") for series in result]
 
 
 def own_label(series: ResultSeries, label: str) -> str:

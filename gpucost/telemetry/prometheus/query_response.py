@@ -287,8 +287,8 @@ def _are_series(result: list[Any], kind: object) -> bool:
     if not set(map(type, result)) <= {dict}:
         return False
     if kind is None or not result:
-        return all(map(_are_labels, result))
-    if not all(_are_labels(entry.get("metric")) for entry in result):
+        return _are_labels(result)
+    if not _are_labels([entry.get("metric") for entry in result]):
         return False
     if kind == "vector":
         return _are_points([entry.get("value") for entry in result])
@@ -297,8 +297,11 @@ def _are_series(result: list[Any], kind: object) -> bool:
     return is_matrix and _are_points([*chain.from_iterable(values)])
 
 
-def _are_labels(labels: object) -> bool:
-    return isinstance(labels, dict) and all(isinstance(value, str) for value in labels.values())
+def _are_labels(sets: list[Any]) -> bool:
+    """Whether each is a label set: those of all series are checked together, as points are."""
+    if not set(map(type, sets)) <= {dict}:
+        return False
+    return set(map(type, chain.from_iterable(map(dict.values, sets)))) <= {str}
 
 
 def _are_points(values: list[Any]) -> bool:

@@ -1,0 +1,176 @@
+"""Where batches are read beside this process: in processes of this machine, or on the workers of Dask.
+
+Both take a ``work`` that any process of the same gpucost can call with a batch, and keep what they do not
+know to themselves: that a process was killed and its batches are read again by another, and who reads what.
+A batch is nothing but a cluster and windows, and a result what ``Ledger.write_batch`` takes; neither a pool
+nor a scheduler ever sees a password, a token or the ledger.
+
+What a worker says is wrong (a GpuCostError) is raised here. A batch with which processes die again and again
+raises WorkersLost.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
+from multiprocessing import get_context
+from typing import Any
+from urllib.parse import urlsplit
+
+from gpucost.domain.errors import ErrorRemark, GpuCostError, InputError, SourceError
+from gpucost.service.ingest.batch_reader import BatchResult, PendingResult, WindowBatch, WorkerPool
+
+BatchWork = Callable[[WindowBatch], BatchResult]
+
+_AHEAD = 2
+"""Batches per worker that are under way, or wait to be written: while one is read, the next waits there."""
+_ATTEMPTS = 4
+_WAIT_S = 30
+_PORT, _CONNECT_S = 8786, 10
+_EXTRA = "pip install 'gpucost[dask]'"
+
+
+class WorkersLost(SourceError):
+    """No worker could read a batch. Nothing was lost: the windows stay open and are read again."""
+
+
+@contextmanager
+def local_workers(work: BatchWork, count: int) -> Iterator[WorkerPool]:
+    """``count`` processes of this machine, which end with the context."""
+    pool = _LocalPool(work, count)
+    try:
+        yield pool
+    finally:
+        pool.close()
+
+
+class _LocalPool:
+    def __init__(self, work: BatchWork, count: int) -> None:
+        self.width = count * _AHEAD
+        self._work, self._count = work, count
+        self._processes = self._start()
+
+    def _start(self) -> ProcessPoolExecutor:
+        # A fork would inherit connections and locks.
+        return ProcessPoolExecutor(self._count, mp_context=get_context("spawn"))
+
+    def submit(self, batch: WindowBatch) -> PendingResult:
+        return _LocalResult(self, batch)
+
+    def begin(self, batch: WindowBatch) -> tuple[ProcessPoolExecutor, Future[BatchResult]]:
+        try:
+            return self._processes, self._processes.submit(self._work, batch)
+        except BrokenProcessPool:
+            self.replace(self._processes)
+            return self._processes, self._processes.submit(self._work, batch)
+
+    def replace(self, broken: ProcessPoolExecutor) -> None:
+        """Where one process is killed, all of its pool end, and others take their place."""
+        if broken is self._processes:
+            broken.shutdown(wait=False)
+            self._processes = self._start()
+
+    def close(self) -> None:
+        self._processes.shutdown(cancel_futures=True)
+
+
+class _LocalResult:
+    def __init__(self, pool: _LocalPool, batch: WindowBatch) -> None:
+        self._pool, self._batch = pool, batch
+        self._processes, self._future = pool.begin(batch)
+
+    def result(self) -> BatchResult:
+        for _ in range(_ATTEMPTS):
+            try:
+                return self._future.result()
+            except BrokenProcessPool:
+                self._pool.replace(self._processes)
+                self._processes, self._future = self._pool.begin(self._batch)
+        raise _lost(self._batch, f"a process that read it was killed {_ATTEMPTS} times")
+
+
+@contextmanager
+def dask_workers(work: BatchWork, address: str) -> Iterator[WorkerPool]:
+    """The workers of the Dask scheduler at ``address`` (tcp:// or tls://), however many there are at a time.
+
+    Raises InputError without the extra or, for tls://, without a certificate; SourceError where no scheduler
+    answers, or it has no workers.
+    """
+    try:
+        from distributed import Client, Security
+    except ImportError:
+        found = ErrorRemark("the packages of Dask are not installed")
+        raise InputError("--on", found, f"{_EXTRA}: here, with the scheduler and on the workers") from None
+    place = urlsplit(address)
+    if place.scheme == "tls" and not (Security().tls_ca_file and Security().tls_client_cert):
+        found = ErrorRemark("tls:// without a certificate")
+        allowed = (
+            "Dask's settings distributed.comm.tls.ca-file, and cert and key of distributed.comm.tls.client"
+        )
+        raise InputError("--on", found, allowed)
+    try:
+        # A client that finds nobody waits much longer.
+        socket.create_connection((place.hostname or "", place.port or _PORT), _CONNECT_S).close()
+        client = Client(address, set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise SourceError(f"--on {address}: no Dask scheduler answers there: {error}") from None
+    try:
+        client.wait_for_workers(1, timeout=_WAIT_S)
+    except TimeoutError:
+        client.close()
+        raise SourceError(f"--on {address}: the scheduler has no workers") from None
+    try:
+        yield _DaskPool(client, work)
+    finally:
+        client.close()
+
+
+class _DaskPool:
+    def __init__(self, client: Any, work: BatchWork) -> None:
+        self._client, self._work = client, work
+
+    @property
+    def width(self) -> int:
+        """Workers come and go, so it is asked anew; without any, a batch waits for the first."""
+        threads: int = sum(self._client.nthreads().values())
+        return _AHEAD * max(1, threads)
+
+    def submit(self, batch: WindowBatch) -> PendingResult:
+        # Not "pure": the same batch read later may find other data.
+        return _DaskResult(self._client, self._client.submit(self._work, batch, pure=False), batch)
+
+
+class _DaskResult:
+    def __init__(self, client: Any, future: Any, batch: WindowBatch) -> None:
+        self._client, self._future, self._batch = client, future, batch
+
+    def result(self) -> BatchResult:
+        """A batch whose worker is gone is given to another by the scheduler, several times."""
+        try:
+            self._wait()
+            found: BatchResult = self._future.result()
+        except GpuCostError:
+            raise
+        except Exception as error:
+            raise _lost(self._batch, f"{type(error).__name__}: {error}") from error
+        finally:
+            self._future.release()
+        return found
+
+    def _wait(self) -> None:
+        """Until it is done. Without a word of the scheduler's it would be for ever once all workers are
+        gone."""
+        without = 0
+        while without < _ATTEMPTS and not self._future.done():
+            with suppress(TimeoutError):
+                self._future.result(timeout=_WAIT_S)
+            without = 0 if self._client.nthreads() else without + 1
+        if not self._future.done():
+            raise _lost(self._batch, f"the scheduler has had no workers for {_ATTEMPTS * _WAIT_S} s")
+
+
+def _lost(batch: WindowBatch, why: str) -> WorkersLost:
+    return WorkersLost(f"{batch.cluster} {batch.span}: no worker could read it: {why}")

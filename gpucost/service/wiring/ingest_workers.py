@@ -1,0 +1,126 @@
+"""Builders of the workers of a back-fill, on both sides: what is sent to a worker, and what it makes of it.
+
+A worker gets no settings and no secrets. It gets the path of the settings file (none where it was none), the
+source that the command line named, and a digest of all that lines depend on: gpucost's version, settings,
+price book and team rules. It reads its own file and environment, tokens included, and refuses work where
+a digest differs, since a ledger with days by other rules would be wrong without a sign of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import gpucost
+from gpucost.domain.errors import ErrorRemark, InputError
+from gpucost.service.ingest.batch_reader import BatchReader, BatchResult, WindowBatch, WorkerPool
+from gpucost.service.ingest.worker_pools import dask_workers, local_workers
+from gpucost.service.settings.loader import load_settings
+from gpucost.service.wiring.inputs import load_book, load_teams, parse_source
+from gpucost.service.wiring.pipeline import rules_of
+from gpucost.service.wiring.source import open_source
+from gpucost.settings.types import milliseconds
+
+if TYPE_CHECKING:
+    from gpucost.attribution.teams import TeamRules
+    from gpucost.pricing.price_book import PriceBook
+    from gpucost.service.settings.model import Settings
+
+_SCHEMES = ("tcp://", "tls://")
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerOrder:
+    """What every worker is sent, beside its batches. ``digests`` are of what it must have, by name; ``run``
+    is of this run only, so that nothing is kept from one to the next."""
+
+    run: str
+    config: Path | None
+    source: str | None
+    digests: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(
+        cls, config: Path | None, source: str | None, settings: Settings, book: PriceBook, teams: TeamRules
+    ) -> WorkerOrder:
+        file = None if config is None else config.absolute()
+        return cls(uuid4().hex, file, source, tuple(_digests(settings, book, teams).items()))
+
+
+@contextmanager
+def open_workers(order: WorkerOrder, *, on: str | None, workers: int) -> Iterator[WorkerPool | None]:
+    """The workers of the scheduler at ``on``, or so many processes; None for 1, which is this process.
+
+    Raises InputError for an address that is none.
+    """
+    work = partial(read_by, order)
+    if on is not None:
+        if not on.startswith(_SCHEMES):
+            raise InputError("--on", on, "the address of a Dask scheduler, such as tcp://scheduler:8786")
+        with dask_workers(work, on) as pool:
+            yield pool
+    elif workers > 1:
+        with local_workers(work, workers) as pool:
+            yield pool
+    else:
+        yield None
+
+
+def read_by(order: WorkerOrder, batch: WindowBatch) -> BatchResult:
+    """In a worker: read a batch by its own settings. Raises InputError where they are not those of the order,
+    ConfigError where they cannot be read."""
+    return _reader(order).read(batch)
+
+
+class _KeptReader(threading.local):
+    """From batch to batch, with the source's connections, which are of one thread."""
+
+    order: WorkerOrder | None = None
+    reader: BatchReader | None = None
+
+
+_kept = _KeptReader()
+
+
+def _reader(order: WorkerOrder) -> BatchReader:
+    if _kept.reader is None or _kept.order != order:
+        _kept.reader, _kept.order = _opened(order), order
+    return _kept.reader
+
+
+def _opened(order: WorkerOrder) -> BatchReader:
+    settings = load_settings(order.config)
+    if order.source is not None:
+        settings = parse_source(order.source, settings)
+    book, teams = load_book(settings.pricing.book), load_teams(settings.teams.rules)
+    own = _digests(settings, book, teams)
+    differs = [name for name, digest in order.digests if own.get(name) != digest]
+    if differs:
+        where = f"{platform.node()} has another {' and '.join(differs)}"
+        raise InputError("worker", ErrorRemark(where), "the same as where the command was started")
+    source = open_source(settings, book, lambda: time.time_ns() // 1_000_000)
+    return BatchReader(source, rules_of(settings, book, teams), milliseconds(settings.ingest.window))
+
+
+def _digests(settings: Settings, book: PriceBook, teams: TeamRules) -> Mapping[str, str]:
+    """Of all that the lines of a window depend on. Files count by what is in them, secrets not at all."""
+    texts = {
+        f"gpucost ({gpucost.__version__})": gpucost.__version__,
+        "source": settings.source.model_dump_json(),
+        "prometheus": settings.prometheus.model_dump_json(exclude={"timeout"}),
+        "attribution": settings.attribution.model_dump_json(),
+        "pricing": settings.pricing.model_dump_json(exclude={"book"}),
+        "ingest.window": str(settings.ingest.window),
+        "price book": book.file.model_dump_json(),
+        "team rules": teams.file.model_dump_json(),
+    }
+    return {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
