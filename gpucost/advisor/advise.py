@@ -32,6 +32,7 @@ from gpucost.advisor.estimate.queue_wait import wait_of
 from gpucost.advisor.estimate.run_price import price_of
 from gpucost.advisor.kueue.answer import kueue_answer, rules_drift, rules_named
 from gpucost.advisor.model.answers import (
+    SEARCH_STOPPED,
     Advice,
     LayerResult,
     SchedulingDecision,
@@ -57,16 +58,16 @@ def advise(manifest: JobManifest, known: AdvisorContext, with_suggestions: bool 
     if not with_suggestions:
         return advice
     found = suggestions(manifest, advice, known, ask_again)
-    assumptions = (*advice.assumptions, *_stopped("suggestions", known))
+    assumptions = (*advice.assumptions, *_stopped(SEARCH_STOPPED, known))
     return replace(advice, suggestions=found, assumptions=assumptions)
 
 
 def _stopped(what: str, known: AdvisorContext) -> tuple[str, ...]:
-    """The assumption that ``what`` was cut short, once the answer is late; empty before."""
+    """The assumption ``what``: that something was cut short, once the answer is late; empty before."""
     if not known.is_late():
         return ()
     seconds = known.settings.budget_s
-    return (f"{what} stopped" + ("" if seconds is None else f" after {seconds:g} s"),)
+    return (what + ("" if seconds is None else f" after {seconds:g} s"),)
 
 
 def ask_again(manifest: JobManifest, known: AdvisorContext, with_wait: bool) -> Advice:
@@ -79,7 +80,9 @@ def advise_asking(asking: SchedulingRequest, known: AdvisorContext, with_wait: b
     found, scheduler, rules = _through_layers(asking, known)
     is_asked = with_wait and found.decision is SchedulingDecision.WAITS and not found.until
     wait = wait_of(asking, found, known) if is_asked else None
-    late = _stopped("the simulation of the wait", known) if is_asked and known.settings.samples else ()
+    late = (
+        _stopped("the simulation of the wait stopped", known) if is_asked and known.settings.samples else ()
+    )
     price, unpriced = price_of(asking, found, known)
     if found.decision is SchedulingDecision.NEVER:
         price = None

@@ -11,7 +11,6 @@ either side.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Mapping
 from datetime import timedelta
@@ -25,6 +24,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from gpucost.domain.errors import ConfigError, ErrorRemark, InputError
 from gpucost.domain.money import parse_nano
+from gpucost.domain.text import named_first
 from gpucost.domain.time import iso, parse_day_or_instant
 
 MAX_CHARS = 512 * 1024
@@ -168,8 +168,7 @@ def _explain(details: ErrorDetails, model: type[BaseModel]) -> tuple[KeyPath, ob
 
 def _keys(model: type[BaseModel], found: str) -> str:
     names = list(model.model_fields)
-    close = difflib.get_close_matches(found, names, 1)
-    return (f"{close[0]} (did you mean this?), or another of: " if close else "") + ", ".join(names)
+    return named_first(found, names) + ", ".join(names)
 
 
 def _descend(model: type[BaseModel], path: KeyPath) -> tuple[type[BaseModel], str]:

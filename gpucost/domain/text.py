@@ -1,9 +1,10 @@
-"""Helpers for text: counts with their nouns, shell patterns of names, and a bound on the size of a JSON text
-before it is parsed."""
+"""Helpers for text: counts with their nouns, shell patterns of names, the name that was meant, and a bound on
+the size of a JSON text before it is parsed."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 
 
@@ -16,6 +17,19 @@ def is_any(name: str, patterns: Sequence[str]) -> bool:
     """Whether a name matches one of some shell patterns, as settings name namespaces, queues, teams and
     users; without patterns every name does."""
     return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def did_you_mean(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
+    """``research (did you mean this?)``: the one of ``known`` that is most like ``name``, for a message that
+    refuses it; empty when none is similar."""
+    close = difflib.get_close_matches(name, sorted(known), 1, cutoff)
+    return f"{close[0]} (did you mean this?)" if close else ""
+
+
+def named_first(name: str, known: Iterable[str]) -> str:
+    """As ``did_you_mean``, to be followed by all of ``known``."""
+    meant = did_you_mean(name, known)
+    return f"{meant}, or another of: " if meant else ""
 
 
 def most_values_of(content: bytes) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Collection, Mapping
 from typing import TypeVar
@@ -11,6 +10,7 @@ from pydantic import ValidationError
 
 from gpucost.domain.configfile import config_error
 from gpucost.domain.errors import ConfigError, ErrorRemark, InputError
+from gpucost.domain.text import did_you_mean
 from gpucost.settings.types import SettingsGroup
 
 G = TypeVar("G", bound=SettingsGroup)
@@ -70,8 +70,7 @@ def refuse_unknown(environ: Mapping[str, str], prefix: str, known: Collection[st
     for name in sorted(environ):
         ours = name.upper().startswith(prefix) and not _is_of_a_service(name, environ)
         if ours and name.upper() not in known:
-            near = difflib.get_close_matches(name.upper(), known, n=1, cutoff=0.8)
-            allowed = f"{near[0]} (did you mean this?)" if near else f"a name from {page}"
+            allowed = did_you_mean(name.upper(), known, cutoff=0.8) or f"a name from {page}"
             raise ConfigError(ENVIRONMENT, name, ErrorRemark("unknown setting"), allowed)
 
 

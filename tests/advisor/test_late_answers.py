@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import count
 
 from gpucost.advisor.advise import advise
-from gpucost.advisor.model.answers import WaitEstimate
+from gpucost.advisor.model.answers import SEARCH_STOPPED, WaitEstimate
 from gpucost.advisor.wait.run_times import NO_HISTORY
 from gpucost.advisor.wait.simulation import (
     SimulatedRun,
@@ -15,6 +15,7 @@ from gpucost.advisor.wait.simulation import (
     WaitSimulationInput,
     simulate,
 )
+from gpucost.reports.render.advice_text import search_note
 from tests.advisor import suggesting, worlds
 from tests.support.waits.fifo import FifoJob, fifo
 
@@ -70,3 +71,9 @@ def test_suggestions_stop_when_it_is_late_and_the_answer_says_so() -> None:
     assert "suggestions stopped after 5 s" in late.assumptions
     assert not any("stopped" in each for each in whole.assumptions)
     assert (late.decision, late.says) == (whole.decision, whole.says)
+
+
+def test_a_search_that_was_cut_short_says_so_beside_the_changes() -> None:
+    said = search_note(("parked", f"{SEARCH_STOPPED} after 5 s"))
+    assert said.startswith("The search for changes stopped after 5 s: there may be others.")
+    assert search_note(("parked", "the simulation of the wait stopped after 5 s")) == ""

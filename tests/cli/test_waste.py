@@ -6,12 +6,27 @@ import csv
 import io
 import json
 import shutil
+from html import unescape
 from pathlib import Path
 
 import pytest
+from fastapi.testclient import TestClient
 
+from gpucost.api.app import create_app
 from gpucost.cli.terminal.exit_codes import ExitCode
-from tests.cli.findings_worlds import Run, changing, detect, ingest, looked_at, prepare, resolve, world
+from gpucost.ledger import Ledger
+from gpucost.service.settings.api import ApiSettings
+from tests.cli.findings_worlds import (
+    NOW_MS,
+    Run,
+    changing,
+    detect,
+    ingest,
+    looked_at,
+    prepare,
+    resolve,
+    world,
+)
 
 __all__ = ["changing", "looked_at"]
 
@@ -231,3 +246,13 @@ def test_in_a_pipe_names_stand_whole(tmp_path: Path, monkeypatch: pytest.MonkeyP
     lines = run("findings").stdout.splitlines()
     assert not any(LONG in line for line in lines)
     assert any("182.67" in line and "…" in line for line in lines)
+
+
+def test_the_page_of_a_job_shows_the_change_for_its_next_run_once(day_looked_at: Path) -> None:
+    with Ledger.open(f"sqlite:///{day_looked_at / 'ledger.db'}") as ledger:
+        app = create_app(ledger, ApiSettings(auth="off"), now=lambda: NOW_MS)
+        client = TestClient(app, base_url="http://127.0.0.1", headers={"Accept": "text/html"})
+        page = unescape(client.get("/job?job=uid-forgotten").text)
+    assert page.count("kubectl -n ns patch jobs.batch/forgotten --type=merge -p") == 1
+    assert 'href="#next-run"' in page
+    assert 'id="next-run"' in page

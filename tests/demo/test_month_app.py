@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,14 +14,16 @@ from typer.testing import CliRunner
 from gpucost.api.routes.advisor import ADVICE_PATH
 from gpucost.cli.application import app
 from gpucost.demo.month_app import demo_app
+from gpucost.domain.time import DAY_MS
 from gpucost.service.wiring.demo_month import CONFIG, DemoMonth
+from gpucost.simulator.state import cluster_state
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DemoMonth]:
-    """Its ledger is empty: no question here is about the past."""
+    """Its ledger is empty, but for who needs the last day of it."""
     with DemoMonth.record(tmp_path_factory.mktemp("demo")) as found:
         yield found
 
@@ -52,3 +55,23 @@ def test_commands_on_the_demos_settings_answer_for_it_too(
     state = CliRunner().invoke(app, ["state", "show"])
     assert "robotics/too-big" in state.stdout
     assert "as detectors.dump says" in state.stderr
+
+
+def test_a_wait_of_more_than_a_day_is_one_number_on_every_face(
+    run: DemoMonth, client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The frames that a receipt reads are cut at a day before the job: the cluster knows more."""
+    monkeypatch.setenv("GPUCOST_CONFIG", str(run.folder / CONFIG))
+    state = cluster_state(run.simulated, run.now())
+    waits = [
+        (each.admitted_ms - each.queued_since_ms, each.meta.owner.uid)
+        for each in state.workloads.values()
+        if each.meta.owner is not None and each.admitted_ms is not None and each.queued_since_ms is not None
+    ]
+    waited_ms, uid = max(waits)
+    run.pipeline.ingest(run.cluster, run.pending()[-24:])
+    assert waited_ms > DAY_MS
+    said = CliRunner().invoke(app, ["job", uid, "--receipt", "-f", "json"])
+    assert said.exit_code == 0, said.stderr
+    assert json.loads(said.stdout)["waited_ms"] == waited_ms
+    assert client.get(f"/v1/jobs/{uid}/receipt").json()["waited_ms"] == waited_ms

@@ -63,6 +63,8 @@ def test_money_hours_and_prices() -> None:
     assert display.money(None) == "–"
     assert display.signed_money(-412_500_000_000) == "−412.50"
     assert display.signed_money(1_000_000_000) == "+1.00"
+    assert display.signed_hours(-9_911_7 * HOUR_MS // 10) == "−9,911.7"
+    assert display.signed_hours(HOUR_MS) == "+1.0"
     assert display.signed_percent(Fraction(-1, 3)) == "−33.3%"
     assert display.price(6_880_000_000) == "6.88"
     assert display.price(42_892_500) == "0.0428925"

@@ -89,3 +89,15 @@ def test_low_is_at_most_expected_is_at_most_high(days: list[int], left: int, spe
     assert found.low_nano is not None
     assert found.high_nano is not None
     assert spent <= found.low_nano <= found.expected_nano <= found.high_nano
+
+
+def test_of_who_held_nothing_for_two_weeks_no_more_is_expected() -> None:
+    """Half the mean of the month before would be a cost of nobody."""
+    gone, rests = [100] * 20 + [0] * 20, [100] * 27 + [0] * 13
+    found = month_ends({"gone": gone, "rests": rests, "stays": [100] * 40}, {"gone": 500, "rests": 500}, 8)
+    assert (found["gone"].expected_nano, found["gone"].high_nano) == (500, 500)
+    assert found["gone"].reason == "held nothing for 14 days: no more is expected"
+    assert (found["rests"].reason, found["stays"].reason) == ("", "")
+    assert (found["rests"].expected_nano or 0) > 500
+    back = month_ends({"gone": gone, "stays": [100] * 40}, {"gone": 500}, 8, held={"gone": 600})["gone"]
+    assert (back.expected_nano, back.reason) == (600, "")

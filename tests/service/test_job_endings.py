@@ -144,8 +144,8 @@ def test_the_wait_is_the_one_before_it_ran_last(last_ms: int, since_ms: int, wai
 def test_the_cluster_has_the_word_where_it_knows_the_end() -> None:
     preempted = JobEndFacts(JobEnding.PREEMPTED, "others needed its quota", 7)
     for of_cluster, expected in (
-        (JobEndFacts(JobEnding.SUCCEEDED, "", 3), JobEndFacts(JobEnding.SUCCEEDED, "", 7)),
-        (JobEndFacts(JobEnding.GONE, "", 3), preempted),
+        (JobEndFacts(JobEnding.SUCCEEDED, "", 3), JobEndFacts(JobEnding.SUCCEEDED, "", 3)),
+        (JobEndFacts(JobEnding.GONE, "", None), preempted),
         (NO_END, preempted),
     ):
         assert joined_end(of_cluster, preempted) == expected

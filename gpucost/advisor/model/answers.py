@@ -202,6 +202,10 @@ class JobSuggestion:
         return cls(rule, says, change, answer.decision, price, answer.wait, caveat, currency)
 
 
+SEARCH_STOPPED = "suggestions stopped"
+"""How the assumption begins that says that the search for suggestions was cut short."""
+
+
 @dataclass(frozen=True, slots=True)
 class Advice:
     """One answer. ``says`` is the first line for a person; ``why`` the lines below it, in order.

@@ -39,7 +39,7 @@ from gpucost.reports.month.allocations import AllocationRow
 from gpucost.reports.render.html import DayChart, use_chart
 from gpucost.reports.waste import waste_table
 from gpucost.service.reporting.job_endings import ends_in
-from gpucost.service.reporting.list_reports import jobs_named
+from gpucost.service.reporting.list_reports import allowed_jobs, jobs_named
 
 router = APIRouter(
     dependencies=[Depends(authenticate), Depends(refuse_unknown_parameters)], include_in_schema=False
@@ -167,7 +167,7 @@ def _job(
     waiting = _waiting(known, principal, cluster, *_named(job))
     if not matches and not waiting:
         words = "no such job, or none that you may see; a job that never held a GPU is in no ledger"
-        raise not_found("job", job, words, "a job's uid, its name, or namespace/name")
+        raise not_found("job", job, words, allowed_jobs(known.reporting, scope, job))
     return _choice(
         job, (), tuple(reversed(matches.values())), waiting, cut=found.cut, currency=found.currency
     )

@@ -39,6 +39,7 @@ from gpucost.reports.render.advice_text import (
     after,
     per_hour,
     reasons,
+    search_note,
 )
 
 _LABEL = 10
@@ -179,6 +180,8 @@ def advice_lines(advice: Advice, look: AdviceLayout) -> Iterator[Text]:
         if texts and label not in told:
             yield from labelled(label, texts, width)
     yield from suggestion_lines(advice.suggestions, look)
+    if note := search_note(advice.assumptions):
+        yield from paragraph(note, width, 4 if advice.suggestions else 2, "dim")
     yield from evidence_section(advice, width)
     yield from remarks(advice.rules or advice.scheduler, advice.drift, advice.assumptions, width)
 

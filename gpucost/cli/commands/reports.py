@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from gpucost.domain.time import Month
-    from gpucost.reports.job.job_receipt import JobReceipt
+    from gpucost.reports.job.job_receipt import JobEndFacts, JobReceipt
     from gpucost.reports.job.job_report import JobMatches, JobReport
     from gpucost.reports.month.allocations import Allocations
     from gpucost.reports.month.model import MonthReport
@@ -447,9 +447,10 @@ def _asks_source(context: CommandContext, gpus: bool | None) -> bool:
 def _receipt(
     context: CommandContext, uid: str, cluster: str | None, *, asks_source: bool
 ) -> ReportAnswer[JobReceipt]:
-    """The receipt: of our ledger, with what the source knows of the job's end; or a server's."""
+    """The receipt: of our ledger, with what the source and a dump of the cluster know of the job's end; or a
+    server's."""
     from gpucost.reports.job.job_receipt import NO_END
-    from gpucost.service.reporting.job_endings import end_in_source
+    from gpucost.service.reporting.job_endings import end_in_source, joined_end
     from gpucost.service.reporting.report_service import ReportAnswer
 
     remote = context.remote()
@@ -460,8 +461,27 @@ def _receipt(
     if asks_source:
         report, source = _asked(context, report)
         end = NO_END if source is None else end_in_source(source, report)
+    end = joined_end(_end_in_dump(context, report), end)
     with context.reporting() as reporting:
         return ReportAnswer(reporting.receipt_of(report, end), answer.stand)
+
+
+def _end_in_dump(context: CommandContext, report: JobReport) -> JobEndFacts:
+    """What the dump says that the settings name in place of a cluster: what the pages of a server with these
+    settings say."""
+    from gpucost.reports.job.job_receipt import NO_END
+    from gpucost.service.reporting.job_endings import ends_in
+    from gpucost.service.wiring.cluster import build_watching
+
+    settings = context.settings
+    if settings.detectors.state != "dump":
+        return NO_END
+    watched = build_watching(settings, settings.attribution.catalog(), now_ms)
+    if watched is None:
+        return NO_END
+    seen = watched.overview(watched.cluster)
+    ends = ends_in(watched.cluster, None if seen is None else seen.state)
+    return ends(", ".join(report.clusters), report.job_uid, report.job_kind)
 
 
 def _write_receipt(answer: ReportAnswer[JobReceipt], format_: str, output: Path | None) -> None:
@@ -479,14 +499,16 @@ def _of_ledger(
 ) -> ReportAnswer[JobReport]:
     """The job in the ledger: ours, or a server's."""
     from gpucost.domain.scope import EVERYTHING
+    from gpucost.service.reporting.list_reports import allowed_jobs
 
     remote = context.remote()
     if remote is not None:
         return remote.job(uid, progress=progress, cluster=cluster)
     with context.reporting() as reporting:
-        answer = reporting.job(reporting.of_cluster(EVERYTHING, cluster), uid, progress)
-    if answer is None:
-        raise InputError("NAME", uid, "the name or uid of a job with usage in the ledger")
+        scope = reporting.of_cluster(EVERYTHING, cluster)
+        answer = reporting.job(scope, uid, progress)
+        if answer is None:
+            raise InputError("NAME", uid, allowed_jobs(reporting, scope, uid))
     return answer
 
 

@@ -80,6 +80,12 @@ def hours(board_ms: int, decimals: int = 1) -> str:
     return grouped(plain(round_half_even(board_ms * NANO, HOUR_MS), decimals))
 
 
+def signed_hours(board_ms: int) -> str:
+    """``+27,648.0`` or ``−27,648.0``, a change of GPU-hours."""
+    text = hours(board_ms)
+    return f"+{text}" if board_ms > 0 else text.replace("-", "−")
+
+
 def hours_or_less(board_ms: int) -> str:
     """As ``hours``, and ``<0.1`` for amounts above 0 that would be rounded to 0."""
     found = hours(board_ms)

@@ -25,6 +25,7 @@ LEAST_DAYS = 14
 MEAN_DAYS = 28
 COVERAGE = Fraction(8, 10)
 _LEAST_ERRORS = 5
+_GONE = f"held nothing for {LEAST_DAYS} days: no more is expected"
 _ORIGINS = 14
 """Latest days of a history at whose end forecasts are tried: older ones were made of another load."""
 _FACTORS = tuple(each / 20 for each in range(1, 20))
@@ -34,7 +35,7 @@ _FACTORS = tuple(each / 20 for each in range(1, 20))
 class MonthEnd:
     """The cost of a team at the end of a month, in nano-units: expected, and the interval that ``COVERAGE``
     of past forecasts kept. ``days_left`` are those that were forecast. Without a forecast all three are None,
-    and ``reason`` says why."""
+    and ``reason`` says why; it also says why no more is expected of who is gone."""
 
     team: str
     expected_nano: int | None
@@ -72,8 +73,16 @@ def smoothed(history: Sequence[float]) -> float:
     return level
 
 
+def is_gone(history: Sequence[float]) -> bool:
+    """Whether the latest days, as many as a forecast needs, cost nothing at all."""
+    return len(history) >= LEAST_DAYS and not any(history[-LEAST_DAYS:])
+
+
 def daily_forecast(history: Sequence[float]) -> float:
-    """What a day after ``history`` costs."""
+    """What a day after ``history`` costs. Nothing where the last ``LEAST_DAYS`` cost nothing: who left in the
+    month before is not expected back, and half the mean of that month would be a cost of nobody."""
+    if is_gone(history):
+        return 0.0
     recent = history[-MEAN_DAYS:]
     return (smoothed(history) + sum(recent) / len(recent)) / 2
 
@@ -151,4 +160,4 @@ def _month_end(
     most = math.inf if most_a_day is None else float(most_a_day) * days_left
     ends = (min(rest * each, most) for each in (max(0.0, 1 - part), 1.0, 1 + part))
     low, expected, high = (max(held, spent + round(each)) for each in ends)
-    return MonthEnd(team, expected, low, high, days_left)
+    return MonthEnd(team, expected, low, high, days_left, _GONE if is_gone(whole) and held <= spent else "")

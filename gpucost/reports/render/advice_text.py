@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from gpucost.advisor.model.answers import (
+    SEARCH_STOPPED,
     Advice,
     JobSuggestion,
     PodSetAnswer,
@@ -190,3 +191,12 @@ def _wait(advice: Advice) -> list[str]:
 
 def _price(advice: Advice) -> list[str]:
     return ["unknown"] if advice.price is None else [*price_texts(advice.price)]
+
+
+def search_note(assumptions: Sequence[str]) -> str:
+    """That the search for changes was cut short, for beside the changes; empty where it was not."""
+    found = next((each for each in assumptions if each.startswith(SEARCH_STOPPED)), None)
+    if found is None:
+        return ""
+    after = found.removeprefix(SEARCH_STOPPED)
+    return f"The search for changes stopped{after}: there may be others. Asked again, it may get further."

@@ -360,6 +360,7 @@ def template_environment(loader: BaseLoader) -> Environment:
         price=display.price,
         relative=display.relative,
         signed_money=display.signed_money,
+        signed_hours=display.signed_hours,
         patch=waste_table.patch_text,
         visible=display.visible,
         watts=display.watts,

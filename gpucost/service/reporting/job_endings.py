@@ -152,10 +152,10 @@ def end_in_source(source: IntervalSource, report: JobReport) -> JobEndFacts:
 
 
 def joined_end(of_cluster: JobEndFacts, of_history: JobEndFacts) -> JobEndFacts:
-    """Both together: the cluster's word on the end, where it has one, since it may be newer; the history's on
-    the wait, which has it of jobs that were evicted more than once, too."""
+    """Both together: the cluster's word, where it has one, since it may be newer, and is what pages say; else
+    the history's, which has the wait of jobs that were evicted more than once, too."""
     known = of_cluster if of_cluster.ending not in (JobEnding.UNKNOWN, JobEnding.GONE) else of_history
     if known.ending is JobEnding.UNKNOWN:
         known = of_cluster
-    waited_ms = of_cluster.waited_ms if of_history.waited_ms is None else of_history.waited_ms
+    waited_ms = of_history.waited_ms if of_cluster.waited_ms is None else of_cluster.waited_ms
     return JobEndFacts(known.ending, known.reason, waited_ms)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from gpucost.domain.errors import InputError
 from gpucost.domain.scope import Scope
+from gpucost.domain.text import did_you_mean
 from gpucost.domain.time import DAY_MS, Month, Window, iso
 from gpucost.ledger import NamedJob
 from gpucost.ledger.usage.job_index import MOST_NAMED, JobQuery
+from gpucost.ledger.usage.name_search import LEAST_TEXT
 from gpucost.pricing.price_book import PriceBook
 from gpucost.reports.base.values import CostAmount
 from gpucost.reports.job.job_report import JobMatch, JobMatches
@@ -21,6 +24,7 @@ from gpucost.reports.month.reference_lists import (
 from gpucost.service.reporting.report_service import ReportService
 from gpucost.service.reporting.team_names import teams_seen
 
+_JOB_NAMES = "the uid, the name or the namespace/name of a job with usage in the ledger"
 _LATELY_MS = 30 * DAY_MS
 
 
@@ -28,6 +32,18 @@ def jobs_named(reporting: ReportService, scope: Scope, name: str) -> JobMatches:
     """The jobs called ``name``, or ``namespace/name``, that ``scope`` sees. Raises InputError for text that
     no database holds."""
     return job_list(reporting, scope, JobQuery(name), limit=MOST_NAMED)
+
+
+def allowed_jobs(reporting: ReportService, scope: Scope, name: str) -> str:
+    """What may stand in place of ``name``, of which the ledger has no job: first the one that is meant, of
+    the newest that ``scope`` sees and that begin alike."""
+    wanted = name.rpartition("/")[2]
+    try:
+        hits = reporting.ledger.find_names(scope, wanted[: max(LEAST_TEXT, len(wanted) // 3)])
+    except InputError:
+        return _JOB_NAMES
+    meant = did_you_mean(wanted, {each.job for each in hits.jobs}, cutoff=0.75)
+    return f"{meant}, or else {_JOB_NAMES}" if meant else _JOB_NAMES
 
 
 def job_list(

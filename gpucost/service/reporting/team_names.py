@@ -6,13 +6,13 @@ command and route that takes the name of a team refuses it here.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection
 from collections.abc import Set as AbstractSet
 
 from gpucost.domain.buckets import HOLDER_OF_BUCKET, NO_TEAM
 from gpucost.domain.errors import InputError
 from gpucost.domain.scope import EVERYTHING, Scope
+from gpucost.domain.text import named_first
 from gpucost.domain.time import Month
 from gpucost.ledger import Ledger
 
@@ -63,10 +63,4 @@ def allowed_teams(name: str, known: AbstractSet[str]) -> str:
     """The teams in place of ``name``: the one that is meant by it first, if any is similar."""
     names = sorted(known)
     more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return f"{meant(name, known)}{', '.join(names[:_MOST_NAMED])}{more}"
-
-
-def meant(name: str, known: AbstractSet[str]) -> str:
-    """``research (did you mean this?), or another of: ``; empty when none is similar to ``name``."""
-    close = difflib.get_close_matches(name, sorted(known), 1)
-    return f"{close[0]} (did you mean this?), or another of: " if close else ""
+    return f"{named_first(name, known)}{', '.join(names[:_MOST_NAMED])}{more}"

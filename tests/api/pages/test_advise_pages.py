@@ -126,6 +126,8 @@ def test_an_explanation_is_that_of_the_api(clients: Clients) -> None:
     assert [each["says"] in text(section(page, "layers")) for each in said["steps"]] == [True]
     assert said["actions"][0]["says"] in text(section(page, "actions"))
     assert "no part of a month" in text(page)
+    if said["advice"] is not None:  # its first line has the verdict, and the heading has it not again
+        assert '<h2 id="answer">If nothing is changed</h2>' in page
 
 
 def test_a_foreign_job_is_like_one_that_nobody_has(clients: Clients) -> None:

@@ -120,3 +120,11 @@ def test_the_anchor_of_an_interval_stays_while_it_goes_on() -> None:
     assert interval_anchor(line(0, HOUR_MS)) == interval_anchor(line(0, 2 * HOUR_MS))
     assert interval_anchor(line(0, HOUR_MS)) != interval_anchor(line(0, HOUR_MS, "other"))
     assert interval_anchor(line(0, 3 * HOUR_MS)) != interval_anchor(line(HOUR_MS, 3 * HOUR_MS))
+
+
+@pytest.mark.parametrize("job", ["trian", "research/trian", "trains"])
+def test_who_wrote_a_name_wrong_is_told_which_was_meant(job: str, clients: Clients) -> None:
+    got = clients.root.get(job_page(job), headers=HTML)
+    assert got.status_code == 404
+    assert "train (did you mean this?)" in text(got.text)
+    assert "did you mean" not in clients.vera.get(job_page(job), headers=HTML).text
