@@ -37,7 +37,7 @@ WITHOUT_SCOPE = {
     "final_waste": "for /metrics, which is bounded where it is answered (gpucost.api.metrics.collector)",
     "rates": "prices by ids that only scoped lines name",
     **dict.fromkeys(("integrity", "verify", "foldable", "folded", "free_bytes", "vacuum"), ADMIN),
-    **dict.fromkeys(("seal", "unseal"), WRITES),
+    **dict.fromkeys(("seal", "unseal", "add_up_days"), WRITES),
     **dict.fromkeys(("sealed", "sealed_months", "verify_sealed"), ADMIN),
     **dict.fromkeys(("open", "close"), "of the connection"),
     "month_charges": "what all teams were charged; charges are of all of them, and cut down to a reader's",

@@ -27,7 +27,10 @@ from gpucost.ledger.sealed.seal_folder import SealFolder, SealManifest
 from gpucost.ledger.sealed.seal_schema import SealColumn
 from gpucost.ledger.sealed.sealed_reader import SealedSpan, SealedStore, relation
 from gpucost.ledger.usage.coded_sums import rows_of
+from gpucost.ledger.usage.job_index import JobQuery
+from gpucost.reports.month.inputs import JOB_DIMS
 from gpucost.service.reporting.rendering import ReportFormat, render_month
+from gpucost.service.wiring.demo_month import DEMO_MONTH, LEDGER, DemoMonth
 from gpucost.service.wiring.ledger import build_reporting
 from tests.ledger import clones, test_scopes
 from tests.ledger.builders import CLUSTER, MONTH, NOW_MS, hour, ingest, line, random_rows
@@ -457,3 +460,40 @@ def test_others_read_the_files(sealed: Ledger, tmp_path: Path) -> None:
     assert {team: (hours, cost) for _, team, hours, cost in found} == {
         team: (ms / 3_600_000.0, nano / 1e9) for team, (ms, nano) in wanted.items()
     }
+
+
+@pytest.mark.slow
+def test_the_demo_says_the_same_bytes(tmp_path: Path) -> None:
+    """Its month through every report of the command line, with waste and steps of an hour."""
+    with DemoMonth.record(tmp_path) as demo:
+        demo.ingest(lambda *_: None)
+        demo.assess(lambda *_: None)
+        demo.detect()
+    url, month = f"sqlite:///{tmp_path / LEDGER}", DEMO_MONTH.window
+    with Ledger.open(url, now=lambda: month.end_ms, sealed=str(tmp_path / "sealed")) as ledger:
+        ledger.close_month(DEMO_MONTH, author="ann", min_coverage=Fraction(0), reason="demo")
+        day = Window(month.start_ms + 5 * DAY_MS, month.start_ms + 6 * DAY_MS)
+        teams = sorted(ledger.teams(EVERYTHING) - {"__unallocated__", "__unavailable__", "__unknown__"})
+        jobs = sorted({each.job_uid for each in ledger.jobs(EVERYTHING, JobQuery(), limit=100)})[:3]
+
+        def said() -> list[Any]:
+            found: list[Any] = [shown(ledger.waste(EVERYTHING, day, ["team", "node"], step_ms=HOUR_MS))]
+            reporting = build_reporting(ledger, TeamRules.default(), keeps=False)
+            for scope in (EVERYTHING, Scope(frozenset(teams[:2]))):
+                answer = reporting.month(scope, DEMO_MONTH)
+                assert answer is not None
+                found += [render_month(answer.report, form) for form in (ReportFormat.JSON, ReportFormat.CSV)]
+                for dims in (["team", "user", "queue"], ["node", "pod", "model"]):
+                    found.append(shown(ledger.aggregate(scope, month, dims, step_ms=DAY_MS)))
+                found += [shown(ledger.waste(scope, month, ["team"])), ledger.problems(scope, month)]
+                for uid in jobs:
+                    held = ledger.job_window(scope, uid) or day
+                    found.append(shown(ledger.aggregate(scope, held, JOB_DIMS, filters={"job_uid": [uid]})))
+                    found += [shown(ledger.progress(scope, held, uid)), held]
+            return found
+
+        before = said()
+        done = ledger.seal(DEMO_MONTH, author="ann")
+        assert done.lines > 10_000
+        assert said() == before
+        assert ledger.verify_sealed(DEMO_MONTH, deep=True) == ()
