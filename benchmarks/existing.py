@@ -10,10 +10,12 @@ queries, sent again one by one by urllib, their answers read and thrown away; th
 and the samples stored in the series that were read.
 
     python benchmarks/existing.py [--gpus 1000] [--pods 20000] [--days 1] [--scrape 60] [--blocks FOLDER]
-                                  [--growth HOURS]
+                                  [--growth HOURS] [--opencost] [--cost-only]
 
 With ``--blocks``, blocks are kept in that folder, and those that are there are measured again. ``--growth``
-prints what samples of some hours of 100, 1,000 and 10,000 GPUs cost.
+prints what samples of some hours of 100, 1,000 and 10,000 GPUs cost. ``--opencost`` measures OpenCost's own
+queries over the same days instead, beside a report with use and one without; with ``--cost-only``, blocks
+hold kube-state-metrics' series alone, and the report without use is measured alone.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.support.existing_cluster import CLUSTER, big_world, write_blocks
+from benchmarks.support.opencost_queries import ask_as_opencost
 from gpucost.attribution.attribute import attribute
 from gpucost.domain.time import DAY_MS, HOUR_MS, SECOND_MS, Window
 from gpucost.telemetry.prometheus.api_client import PrometheusClient
@@ -55,6 +58,8 @@ LIMITS = {
     "own s a day of 1,000 GPUs, by queries": 1.5,
     "server and own s a day of 1,000 GPUs, by samples": 2.0,
 }
+BESIDE_OPENCOST = {"OpenCost/cost-only": 20.0, "OpenCost/with use": 5.0}
+"""The least."""
 MONTH_DAYS = 31
 # While it is measured, blocks stay as they are: compaction would disturb it.
 _COMPACTED_S = 90
@@ -90,11 +95,12 @@ class KeepingReader(RemoteReader):
         return sum(most.values())
 
 
-def report(client: PrometheusClient, window: Window) -> dict[str, float]:
+def report(client: PrometheusClient, window: Window, *, reads_use: bool = True) -> dict[str, float]:
     """Read and attribute; seconds in all, and of the processor, own and the server's; and what came out."""
     before = client.stats.queries
     began, cpu, server = time.perf_counter(), time.process_time(), server_cpu(client.url)
-    source = UpstreamSource(client, PrometheusSourceSettings(), UpstreamSettings(), now=lambda: window.end_ms)
+    settings = PrometheusSourceSettings(reads_use=reads_use)
+    source = UpstreamSource(client, settings, UpstreamSettings(), now=lambda: window.end_ms)
     frames = source.read(CLUSTER, window)
     days = tuple(window.split(DAY_MS))
     attribution = attribute(frames, days, rates=book().rates, teams=NamespaceTeams())
@@ -190,9 +196,13 @@ def served(args: argparse.Namespace, gpus: int, days: float) -> Iterator[tuple[s
     try:
         began = time.perf_counter()
         world = big_world(gpus, args.pods * gpus / 1000 / MONTH_DAYS, days)
-        data = folder / f"data-{gpus}-{args.pods}-{days:g}-{args.scrape}"
+        kind = "kube" if args.cost_only else "data"
+        data = folder / f"{kind}-{gpus}-{args.pods}-{days:g}-{args.scrape}"
         if not data.exists():
-            write_blocks(world, args.scrape * SECOND_MS, data, lambda part: print(f"{part:.0%}", flush=True))
+            write_blocks(
+                *(world, args.scrape * SECOND_MS, data, lambda part: print(f"{part:.0%}", flush=True)),
+                with_use=not args.cost_only,
+            )
             compact(data)
         written = [json.loads(meta.read_text()) for meta in data.glob("*/meta.json")]
         told = {"samples": sum(block["stats"]["numSamples"] for block in written), "blocks": len(written)}
@@ -212,6 +222,43 @@ def say(way: str, gpus: int, days: float, found: Mapping[str, float]) -> None:
     )
 
 
+def beside_opencost(args: argparse.Namespace) -> dict[str, Any]:
+    """OpenCost's queries of each day, and reports of the same days, in seconds of the processor of both
+    sides: medians of some turns, one after the other."""
+    found: dict[str, list[dict[str, float]]] = {}
+    ways = {"cost-only": False} | ({} if args.cost_only else {"with use": True})
+    with served(args, args.gpus, args.days) as (url, told):
+        window = Window(T0, T0 + round(args.days * DAY_MS))
+        for turn in range(args.times + 1):
+            server = server_cpu(url)
+            figures = ask_as_opencost(url, window)
+            figures["server_s"] = server_cpu(url) - server
+            turns = {"OpenCost": figures}
+            for name, reads_use in ways.items():
+                with PrometheusClient(url) as client:
+                    client.samples = RemoteReader(client)
+                    turns[name] = report(client, window, reads_use=reads_use)
+            for name, each in turns.items() if turn else ():
+                found.setdefault(name, []).append(each)
+    figures = {
+        f"{name}, {what}": value for name, each in found.items() for what, value in medians(each).items()
+    }
+    spent = {name: figures[f"{name}, own_s"] + figures[f"{name}, server_s"] for name in found}
+    ratios = {f"OpenCost/{name}": spent["OpenCost"] / spent[name] for name in ways}
+    for name, seconds in spent.items():
+        month = seconds * MONTH_DAYS / args.days
+        print(f"{name}: {seconds:.2f} s of both sides for {args.days:g} days, {month:.0f} s for a month")
+    limits = {name: least for name, least in BESIDE_OPENCOST.items() if name in ratios}
+    figures |= told | {"days": args.days, "scrape_s": args.scrape}
+    return {
+        "name": "existing_beside_opencost",
+        "figures": {name: round(value, 3) for name, value in figures.items()},
+        "ratios": {name: round(value, 2) for name, value in ratios.items()},
+        "limits": limits,
+        "holds": all(ratios[name] >= least for name, least in limits.items()),
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gpus", type=int, default=1000)
@@ -223,7 +270,12 @@ def main() -> None:
     parser.add_argument(
         "--growth", type=float, default=0, help="hours that are read of 100, 1,000 and 10,000 GPUs as well"
     )
+    parser.add_argument("--opencost", action="store_true", help="OpenCost's queries beside reports")
+    parser.add_argument("--cost-only", action="store_true", help="the same, without series of use")
     args = parser.parse_args()
+    if args.opencost or args.cost_only:
+        print(json.dumps(beside_opencost(args)))
+        return
     with served(args, args.gpus, args.days) as (url, told):
         window = Window(T0, T0 + round(args.days * DAY_MS))
         queries = by_queries(url, window, args.times)

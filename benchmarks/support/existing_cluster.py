@@ -88,9 +88,12 @@ def _pod(number: int, node: Node, resource: str, bound: int, end: int, gpus: tup
     )
 
 
-def write_blocks(world: World, scrape_ms: int, data: Path, done: Callable[[float], None]) -> None:
-    """Every series of the world into ``data``; ``done`` is called with the share that is finished."""
-    targets = tuple(_targets(world))
+def write_blocks(
+    world: World, scrape_ms: int, data: Path, done: Callable[[float], None], *, with_use: bool = True
+) -> None:
+    """Every series of the world into ``data``, those of dcgm-exporter ``with_use`` only; ``done`` is called
+    with the share that is finished."""
+    targets = tuple(_targets(world, with_use))
     whole_of = Window(world.start_ms, world.end_ms)
     for part in whole_of.split(_PART_MS):
         writer = Writer()
@@ -100,9 +103,9 @@ def write_blocks(world: World, scrape_ms: int, data: Path, done: Callable[[float
         done((part.end_ms - world.start_ms) / whole_of.length_ms)
 
 
-def _targets(world: World) -> Iterator[tuple[Target, tuple[Series, ...]]]:
+def _targets(world: World, with_use: bool) -> Iterator[tuple[Target, tuple[Series, ...]]]:
     exporters = {node.name: exporter_pod(node.name) for node in world.nodes}
     yield kube_target(world), tuple(kube_series(world, exporters))
-    for number, node in enumerate(world.nodes):
+    for number, node in enumerate(world.nodes if with_use else ()):
         release = V49 if number % 3 == 0 else CLASSIC
         yield dcgm_target(world, node.name, release), tuple(dcgm_series(world, node, release))

@@ -76,7 +76,7 @@ _IDLE = Use(0.0, 0.0, 0.0, 0)
 
 def exporter_pod(node: str) -> str:
     """The name of the exporter's own pod on a node."""
-    return f"nvidia-dcgm-exporter-{round(part_of(node) * 90_000) + 10_000}"
+    return f"nvidia-dcgm-exporter-{round(part_of(node) * 90_000_000) + 10_000_000}"
 
 
 def dcgm_target(world: World, node: str, release: Release) -> Target:
