@@ -130,14 +130,15 @@ def _digest(content: bytes) -> str:
 
 @cache
 def code_digest() -> str:
-    """Of the code that says what a day holds, so that another release never uses what this one kept."""
+    """Of the code that says what a day holds, so that another release, or a changed one, never uses what this
+    one kept."""
     import gpucost
 
     root = Path(gpucost.__file__).parent
     found = hashlib.sha256(f"{_FORMAT} {gpucost.__version__} {pd.__version__}".encode())
-    for part in ("attribution", "cluster", "contract", "domain", "telemetry"):
-        for path in sorted((root / part).rglob("*.py")):
-            found.update(path.read_bytes())
+    for path in sorted(root.rglob("*.py")):
+        told = path.stat()
+        found.update(f"{path.relative_to(root)} {told.st_size} {told.st_mtime_ns}".encode())
     return found.hexdigest()
 
 
@@ -164,6 +165,16 @@ class DayCache:
         """Keep ``frames``, where they can be written exactly."""
         with suppress(ValueError, TypeError):
             self.files.put(self._key(cluster, day, kind), bytes_of_frames(frames, counts))
+
+    def get_bytes(self, key: str) -> bytes | None:
+        """What was put under ``key`` by ``put_bytes``: of several days together, whose counts it names."""
+        return None if self.refreshes else self.files.get(self._named(key))
+
+    def put_bytes(self, key: str, content: bytes) -> None:
+        self.files.put(self._named(key), content)
+
+    def _named(self, key: str) -> str:
+        return json.dumps([code_digest(), self.identity, key])
 
     def _key(self, cluster: str, day: Window, kind: str) -> str:
         return json.dumps([code_digest(), self.identity, cluster, day.start_ms, day.end_ms, kind])

@@ -10,6 +10,7 @@ dcgm-exporter before that and where gpucost's series are missing.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
@@ -82,6 +83,15 @@ class _Day:
     whole: ClusterFrames | None = None
 
 
+@dataclass(frozen=True)
+class KeptDays:
+    """``cache`` has what was made of some days under keys with ``mark``, which names the days and what the
+    server counts of them."""
+
+    cache: DayCache
+    mark: str
+
+
 class DailyUpstreamSource(UpstreamSource):
     """``days`` are those that will be read, whole; days around them are read as far as they are asked for.
     Frames of a few days are kept, not of a month. While one day is worked on, the ``ahead`` next ones are
@@ -121,6 +131,17 @@ class DailyUpstreamSource(UpstreamSource):
             return super().read(cluster, window)
         self._begin(cluster, window)
         return self._day(cluster, window).read
+
+    def kept(self, cluster: str, span: Window) -> KeptDays | None:
+        """Where to keep what is made of ``span``; None where any of it may still change. Raises
+        SourceError."""
+        if self._cache is None or not all(self._is_over(cluster, each) for each in span.split(DAY_MS)):
+            return None
+        counted = self._counts(cluster)
+        if counted is None:
+            return None
+        counts = [counted.of(each) for each in span.split(DAY_MS)]
+        return KeptDays(self._cache, json.dumps([cluster, span.start_ms, span.end_ms, counts]))
 
     def _begin(self, cluster: str, window: Window) -> None:
         """Begin to read the days after ``window``. What fails is raised where that day is asked for."""
@@ -320,6 +341,13 @@ class FallbackSource:
         if end_ms - own.end_ms <= self._own.max_gap_ms:
             end_ms = own.end_ms
         return Window(min(own.start_ms, existing.start_ms), end_ms)
+
+    def kept(self, cluster: str, span: Window) -> KeptDays | None:
+        """As DailyUpstreamSource.kept; None where gpucost's own series are there too."""
+        existing = self._existing
+        if self._own.covered(cluster) is not None or not isinstance(existing, DailyUpstreamSource):
+            return None
+        return existing.kept(cluster, span)
 
     def read(self, cluster: str, window: Window) -> ClusterFrames:
         """Raises what the source that was read last raises. Where gpucost's own series have a long gap, the

@@ -3,8 +3,11 @@ into a temporary ledger."""
 
 from __future__ import annotations
 
+import json
+import sqlite3
+import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -24,6 +27,8 @@ from gpucost.service.wiring.detection import build_assessing
 from gpucost.service.wiring.ledger import build_reporting
 from gpucost.service.wiring.pipeline import build_pipeline, rules_of
 from gpucost.service.wiring.source import TrialLook, open_source
+from gpucost.telemetry.day_cache import DayCache
+from gpucost.telemetry.dialect_sources import DailyUpstreamSource, FallbackSource
 from gpucost.telemetry.interval_source import IntervalSource
 
 WindowWatch = Callable[[str, int], OnWindow]
@@ -68,14 +73,69 @@ def read_month(
         raise InputError("--cluster", cluster, ", ".join(known) or "nothing: the source knows no cluster")
     wanted = known if cluster is None else (cluster,)
     with TemporaryDirectory(prefix="gpucost-") as folder:
-        url = f"sqlite:///{Path(folder) / 'month.db'}"
-        with Ledger.open(url, now=now) as ledger:
+        file = Path(folder) / "month.db"
+        kept = _KeptLedger.of(settings, book, teams, source, wanted, asked)
+        is_there = kept is not None and kept.restore(file)
+        with Ledger.open(f"sqlite:///{file}", now=now) as ledger:
             failures: list[WindowFailure] = []
-            for name in wanted:
+            for name in () if is_there else wanted:
                 failures += _cluster(settings, book, teams, source, ledger, name, asked, watch)
+            if kept is not None and not is_there and not failures:
+                kept.keep(file)
             yield AdhocMonth(
                 build_reporting(ledger, teams, keeps=False), ledger, source, wanted, tuple(failures)
             )
+
+
+@dataclass(frozen=True)
+class _KeptLedger:
+    """The ledger of days that are all over, in the user's cache: what becomes of them depends on nothing but
+    the code, the settings, prices and team rules, and what the server counts of each day."""
+
+    cache: DayCache
+    key: str
+
+    @classmethod
+    def of(
+        cls,
+        settings: Settings,
+        book: PriceBook,
+        teams: TeamRules,
+        source: IntervalSource,
+        clusters: Sequence[str],
+        asked: Window,
+    ) -> _KeptLedger | None:
+        """None where any of it may still change."""
+        if not isinstance(source, (FallbackSource, DailyUpstreamSource)):
+            return None
+        marks: list[str] = []
+        cache: DayCache | None = None
+        for cluster in clusters:
+            covered = source.covered(cluster)
+            span = None if covered is None else covered.intersect(asked)
+            # A month that began before the server's memory is not whole, and may be less tomorrow.
+            kept = source.kept(cluster, span) if span == asked else None
+            if kept is None:
+                return None
+            marks.append(kept.mark)
+            cache = kept.cache
+        if cache is None:
+            return None
+        told = (settings, book.file, teams.file)
+        return cls(cache, json.dumps([*(each.model_dump_json() for each in told), *marks]))
+
+    def restore(self, file: Path) -> bool:
+        """Whether ``file`` is now the ledger as it was kept."""
+        content = self.cache.get_bytes(self.key)
+        if content is None:
+            return False
+        file.write_bytes(zlib.decompress(content))
+        file.chmod(0o600)
+        return True
+
+    def keep(self, file: Path) -> None:
+        with closing(sqlite3.connect(file)) as connection:
+            self.cache.put_bytes(self.key, zlib.compress(connection.serialize(), 1))
 
 
 def _cluster(

@@ -14,12 +14,19 @@ import pytest
 from typer.testing import CliRunner
 
 from gpucost.attribution.frames import ClusterFrames
+from gpucost.attribution.teams import TeamRules
 from gpucost.cli.application import app
 from gpucost.cli.terminal.exit_codes import ExitCode
 from gpucost.contract.frames import ACTIVITY, DEMAND, FRAMES, HEALTH, QUOTAS
 from gpucost.contract.kube_state import REQUESTS
 from gpucost.domain.errors import NotCovered
+from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Month, Window
+from gpucost.pricing.price_book import PriceBook
+from gpucost.reports.base.document import to_json
+from gpucost.service.settings.model import PrometheusSettings, Settings
+from gpucost.service.wiring.adhoc_month import read_month
+from gpucost.service.wiring.inputs import load_book
 from gpucost.telemetry import dialect_sources as by_day_module
 from gpucost.telemetry.day_cache import CacheFiles, DayCache
 from gpucost.telemetry.dialect_sources import CachedCoverageSource, DailyUpstreamSource, joined_days
@@ -404,6 +411,50 @@ def test_a_second_report_is_the_same_to_the_byte(
         found.append(re.sub(r'"made_at": "[^"]*"', "", result.stdout))
     assert len({*found}) == 1
     assert [*(tmp_path / "cache" / "gpucost").iterdir()]
+
+
+@pytest.mark.parametrize("waste", [False, True])
+def test_of_days_that_are_all_over_nothing_is_made_again(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waste: bool
+) -> None:
+    """With other prices, the days as they were read are used."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    settings = Settings().model_copy(update={"prometheus": PrometheusSettings(url=url)})
+    settings = settings.model_copy(
+        update={"detectors": settings.detectors.model_copy(update={"enabled": waste})}
+    )
+    asked: list[str] = []
+    send = PrometheusClient._send
+
+    def noting(self: PrometheusClient, path: str, *rest: Any) -> Answer:
+        asked.append(path)
+        return send(self, path, *rest)
+
+    monkeypatch.setattr(PrometheusClient, "_send", noting)
+    book = load_book(None)
+    without = tuple(each for each in book.file.prices if "H100" not in repr(each))
+    other = PriceBook(book.file.model_copy(update={"prices": without}))
+    found: list[tuple[str, int]] = []
+    span = Window(day(0).start_ms, day(OVER).start_ms)
+    for prices, refreshes in ((book, False), (book, False), (other, False), (book, True)):
+        asked.clear()
+        with read_month(
+            *(settings, prices, TeamRules.default(), Month(2026, 10), lambda: NOW),
+            only=span,
+            refreshes=refreshes,
+        ) as read:
+            assert not read.failures
+            months = read.reporting.month(EVERYTHING, Month(2026, 10), every_job=True)
+        assert months is not None
+        document = to_json(months.report)
+        found.append((re.sub(r'"made_at": "[^"]*"', "", document), len(asked)))
+    texts, counts = zip(*found, strict=True)
+    assert texts[0] == texts[1] == texts[3]
+    assert texts[2] != texts[0]
+    # What clusters there are, what is covered, and the counts of the days.
+    assert counts[1] < 25
+    assert counts[1] < counts[2] < counts[0]
+    assert counts[3] >= counts[0]
 
 
 def test_what_is_covered_by_own_series_is_asked_once(client: AskedClient) -> None:
