@@ -77,8 +77,11 @@ class KueueReplay:
         self._asks: dict[str, QuotaRequest] = {}
         self._drained: set[str] = set()
         self._due: dict[_Tree, int] = {}
-        self._nominees: dict[tuple[str, tuple[object, ...]], NominatedHead] = {}
+        self._nominees: dict[_Tree, dict[tuple[str, tuple[object, ...]], NominatedHead]] = {}
         self._number = 0
+        self._trees: dict[str, _Tree] = {}
+        self._rests: dict[str, _QueueRest] = {}
+        self._follow_trees()
         self._seen: set[tuple[_QueueRest, ...]] = set()
 
     @property
@@ -92,6 +95,7 @@ class KueueReplay:
     def arrive(self, _now_ms: int, uid: str, ask: QuotaRequest, /) -> None:
         self._asks[uid] = ask
         self._lines[ask.queue].push(ask)
+        self._rests.pop(ask.queue, None)
         self._seen.clear()
 
     def end(self, now_ms: int, uid: str, /) -> None:
@@ -107,6 +111,7 @@ class KueueReplay:
             line.bar(ask)
         else:
             line.push(ask)
+        self._rests.pop(ask.queue, None)
 
     def change(self, now_ms: int, change: ClusterQueue, /) -> Mapping[str, StoryEviction]:
         """Queues that are there, as they are from now on; their workloads keep what they hold."""
@@ -122,13 +127,16 @@ class KueueReplay:
         for queue in before.queues.values():
             for member in queue.members.values():
                 self._put(member)
+        was_in = self._trees[name]
+        self._follow_trees()
         if (old.groups, old.quotas, old.cohort) != (change.groups, change.quotas, change.cohort):
-            trees = {_tree(before, name), _tree(self._snapshot, name)}
-            for each in self._lines:
-                if _tree(self._snapshot, each) in trees:
+            trees = {was_in, self._trees[name]}
+            for each, tree in self._trees.items():
+                if tree in trees:
                     self._generations[each] += 1
         self._ask_again(now_ms, name)
-        self._forget()
+        self._nominees.clear()
+        self._seen.clear()
         if change.stop_policy != DRAIN:
             return {}
         told = [each for each in self._snapshot.queues[name].members.values() if not each.is_evicted]
@@ -141,15 +149,16 @@ class KueueReplay:
         for tree in [tree for tree, due_ms in self._due.items() if due_ms <= now_ms]:
             del self._due[tree]
             for name, line in self._lines.items():
-                if _tree(self._snapshot, name) == tree:
+                if self._trees[name] == tree:
                     line.wake(self._snapshot.queues[name].spec.stop_policy not in STOPPED)
+                    self._rests.pop(name, None)
         self._seen.clear()
 
     def cycle(self, now_ms: int, /) -> CycleEffects:
         heads = [
             head
             for name, line in self._lines.items()
-            if self._snapshot.queues[name].is_active and (head := line.head()) is not None
+            if line.waiting and self._snapshot.queues[name].is_active and (head := line.head()) is not None
         ]
         if not heads:
             return CycleEffects({}, {}, is_at_rest=True, was_run=False)
@@ -180,12 +189,13 @@ class KueueReplay:
         for uid in sorted(evicted):
             self._mark(self._snapshot.queues[self._asks[uid].queue].members[uid])
         for each in done:
+            self._rests.pop(each.nominee.ask.queue, None)
             if each.outcome is CycleOutcome.ADMITTED:
                 self._start(now_ms, each)
         if admitted or evicted:
             self._seen.clear()
             return CycleEffects(admitted, evicted, is_at_rest=False)
-        rest = tuple(self._rest(name) for name in self._lines)
+        rest = tuple(self._rest_of(name) for name in self._lines)
         is_at_rest = not is_moved and rest in self._seen
         self._seen.add(rest)
         return CycleEffects(admitted, evicted, is_at_rest)
@@ -197,14 +207,24 @@ class KueueReplay:
             progress = None
         scan: FlavorScan = {} if progress is None else progress.scan
         key = ask.uid, tuple(sorted(scan.items()))
-        found = self._nominees.get(key)
+        known = self._nominees.setdefault(self._trees[ask.queue], {})
+        found = known.get(key)
         if found is None:
-            found = self._nominees[key] = nominate(self._snapshot, ask, scan=scan)
+            found = known[key] = nominate(self._snapshot, ask, scan=scan)
         return found
 
     def _is_outdated(self, ask: QuotaRequest, progress: _Progress) -> bool:
         """In the cycle that runs now."""
         return self._number - progress.cycle > 1 and self._generations[ask.queue] > progress.generation
+
+    def _rest_of(self, name: str) -> _QueueRest:
+        """Of a queue that offers no head it stays, until something happens to it."""
+        found = self._rests.get(name)
+        if found is None:
+            found = self._rest(name)
+            if not self._lines[name].waiting:
+                self._rests[name] = found
+        return found
 
     def _rest(self, name: str) -> _QueueRest:
         """What decides whether the next cycle could be another one."""
@@ -228,20 +248,20 @@ class KueueReplay:
         usage = dict(done.nominee.assignment.usage)
         self._put(QuotaMember(ask.uid, ask.queue, ask.priority, ask.queued_ms, now_ms, False, usage))
         self._generations[ask.queue] += 1
-        self._forget()
+        self._forget(ask.queue)
 
     def _mark(self, member: QuotaMember) -> None:
         """It is told to leave, and holds its quota until then."""
         self._snapshot.queues[member.queue].members[member.uid] = replace(member, is_evicted=True)
         self._generations[member.queue] += 1
-        self._forget()
+        self._forget(member.queue)
 
     def _leave(self, now_ms: int, uid: str) -> None:
         queue = self._asks[uid].queue
         self._snapshot.remove(self._snapshot.queues[queue].members.pop(uid))
         self._generations[queue] += 1
         self._ask_again(now_ms, queue)
-        self._forget()
+        self._forget(queue)
 
     def _put(self, member: QuotaMember) -> None:
         self._snapshot.queues[member.queue].members[member.uid] = member
@@ -249,16 +269,17 @@ class KueueReplay:
 
     def _ask_again(self, now_ms: int, queue: str) -> None:
         """Parked workloads of its tree are looked at once the batch is over, which the first event began."""
-        self._due.setdefault(_tree(self._snapshot, queue), now_ms + self._timings.batch_ms)
+        self._due.setdefault(self._trees[queue], now_ms + self._timings.batch_ms)
 
-    def _forget(self) -> None:
-        self._nominees.clear()
+    def _forget(self, queue: str) -> None:
+        """What was worked out from usage of its tree, which has changed."""
+        self._nominees.pop(self._trees[queue], None)
         self._seen.clear()
 
-
-def _tree(snapshot: KueueSnapshot, queue: str) -> _Tree:
-    root = snapshot.queues[queue].node.path[-1]
-    return not root.is_queue, root.name
+    def _follow_trees(self) -> None:
+        for name, queue in self._snapshot.queues.items():
+            root = queue.node.path[-1]
+            self._trees[name] = not root.is_queue, root.name
 
 
 def _told_active(queue: ClusterQueue) -> ClusterQueue:

@@ -29,8 +29,8 @@ class _ShapeLine:
 
 
 class PendingLine:
-    """``sticky`` is the preemptor that is first while its victims leave, as long as it waits outside the
-    parked ones."""
+    """``waiting`` counts those that are to be tried. ``sticky`` is the preemptor that is first while its
+    victims leave, as long as it is one of them."""
 
     def __init__(self) -> None:
         self.sticky = ""
@@ -40,12 +40,12 @@ class PendingLine:
         self._pushed = 0
         self._parked: set[Hashable] = set()
         self._barred: dict[str, QuotaRequest] = {}
-        self._waiting = 0
+        self.waiting = 0
 
     @property
     def counts(self) -> tuple[int, int]:
         """How many wait to be tried, and how many are parked."""
-        return self._waiting, len(self._asks) - self._waiting + len(self._barred)
+        return self.waiting, len(self._asks) - self.waiting + len(self._barred)
 
     def __iter__(self) -> Iterator[QuotaRequest]:
         yield from self._asks.values()
@@ -60,7 +60,7 @@ class PendingLine:
         heapq.heappush(line.heap, (in_order(ask), ask.uid))
         line.count += 1
         if not line.is_parked:
-            self._waiting += 1
+            self.waiting += 1
             if line.heap[0][1] == ask.uid:
                 self._offer(line)
 
@@ -74,7 +74,7 @@ class PendingLine:
         line = self._lines[ask.shape]
         line.count -= 1
         if not line.is_parked:
-            self._waiting -= 1
+            self.waiting -= 1
         if not line.count:
             del self._lines[ask.shape]
         if self.sticky == uid:
@@ -104,7 +104,7 @@ class PendingLine:
         line = self._lines[ask.shape]
         if not line.is_parked:
             line.is_parked = True
-            self._waiting -= line.count
+            self.waiting -= line.count
 
     def wake(self, with_barred: bool) -> bool:
         """All parked are to be tried again; drained ones only ``with_barred``. Whether there was any."""
@@ -113,7 +113,7 @@ class PendingLine:
             line = self._lines.get(shape)
             if line is not None and line.is_parked:
                 line.is_parked = False
-                self._waiting += line.count
+                self.waiting += line.count
                 self._offer(line)
                 is_any = True
         self._parked.clear()
