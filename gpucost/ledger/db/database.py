@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 import threading
@@ -18,7 +19,7 @@ from alembic import command
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, Table, create_engine, event, insert, text
+from sqlalchemy import Column, Connection, Engine, Table, create_engine, event, insert, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -57,6 +58,9 @@ _LOCKED_S = 0.02
 
 # Every writer of windows holds this advisory lock shared; closing a month holds it alone.
 _WRITERS = "gpucost"
+
+# 64 MiB: lines are written all over the index by holder. SQLite takes as much of it as it needs.
+_WRITERS_CACHE = "PRAGMA cache_size = -65536"
 
 _SQLITE_UNAVAILABLE = {
     sqlite3.SQLITE_FULL,
@@ -238,33 +242,47 @@ def insert_rows(connection: Connection, table: Table, rows: Sequence[tuple[Any, 
 
 
 def add_rows(
-    connection: Connection, table: Table, rows: Sequence[tuple[Any, ...]], how: Mapping[str, str]
+    connection: Connection,
+    table: Table,
+    rows: Sequence[tuple[Any, ...]],
+    *,
+    columns: Sequence[Column[Any]] | None = None,
+    merged: Mapping[str, str] | None = None,
 ) -> None:
-    """Insert rows as ``insert_rows`` does; one that is there takes the new one in: ``how`` has the expression
-    of each column that changes, with {0} for what is there and {1} for what is new."""
+    """Insert rows of ``columns``, all of the table's unless given, of which some may be there.
+
+    ``merged`` has the expression of each column by which one that is there, by its key, takes the new one in:
+    {0} is what is there and {1} what is new. Without it, whatever is there stays: an INSERT that waits for
+    another writer's row, and then leaves it as it is.
+    """
     if not rows:
         return
-    is_postgres = connection.dialect.name == "postgresql"
-    names = [connection.dialect.identifier_preparer.format_column(column) for column in table.columns]
-    sets = ", ".join(
-        f"{name} = {how[column.name].format(f'{table.name}.{name}', f'excluded.{name}')}"
-        for name, column in zip(names, table.columns, strict=True)
-        if column.name in how
+    columns = list(table.columns) if columns is None else columns
+    names = [connection.dialect.identifier_preparer.format_column(column) for column in columns]
+    conflict = "DO NOTHING"
+    if merged is not None:
+        sets = (
+            f"{name} = {merged[column.name].format(f'{table.name}.{name}', f'excluded.{name}')}"
+            for name, column in zip(names, columns, strict=True)
+            if column.name in merged
+        )
+        keys = ", ".join(column.name for column in table.primary_key)
+        conflict = f"({keys}) DO UPDATE SET {', '.join(sets)}"
+    into = f"INSERT INTO {table.name} ({', '.join(names)})"
+    if connection.dialect.name != "postgresql":
+        values = ", ".join("?" * len(names))
+        connection.exec_driver_sql(f"{into} VALUES ({values}) ON CONFLICT {conflict}", list(rows))
+        return
+    # A column is one parameter, as JSON: a parameter for each value takes the driver several times as long.
+    casts = ", ".join(
+        f"c{at}::{column.type.compile(connection.dialect)}" for at, column in enumerate(columns)
     )
-    types = [column.type.compile(connection.dialect) for column in table.columns]
-    values = (
-        "SELECT * FROM unnest({})".format(", ".join(f"%s::{kind}[]" for kind in types))
-        if is_postgres
-        else f"VALUES ({', '.join('?' * len(names))})"
+    each = ", ".join(["json_array_elements_text(%s)"] * len(columns))
+    aliases = ", ".join(f"c{at}" for at in range(len(columns)))
+    connection.exec_driver_sql(
+        f"{into} SELECT {casts} FROM ROWS FROM ({each}) AS t ({aliases}) ON CONFLICT {conflict}",
+        tuple(json.dumps(values, ensure_ascii=False) for values in zip(*rows, strict=True)),
     )
-    keys = ", ".join(column.name for column in table.primary_key)
-    statement = (
-        f"INSERT INTO {table.name} ({', '.join(names)}) {values} ON CONFLICT ({keys}) DO UPDATE SET {sets}"
-    )
-    if is_postgres:
-        connection.exec_driver_sql(statement, tuple(map(list, zip(*rows, strict=True))))
-    else:
-        connection.exec_driver_sql(statement, list(rows))
 
 
 def _holds_password(url: str, parsed: URL) -> bool:
@@ -355,6 +373,8 @@ def _write_ahead(connection: sqlite3.Connection, wait_ms: int) -> None:
 
 def _sqlite_begin(connection: Connection) -> None:
     writes = connection.get_execution_options().get("gpucost_writes", False)
+    if writes:
+        connection.exec_driver_sql(_WRITERS_CACHE)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 

@@ -20,6 +20,7 @@ from gpucost.domain.errors import InputError, LedgerConflict
 from gpucost.domain.money import INT64_MAX
 from gpucost.domain.scope import Scope
 from gpucost.domain.time import EARLIEST_MS, LATEST_MS, Month, Window
+from gpucost.ledger.db.database import add_rows
 
 T = TypeVar("T")
 
@@ -36,11 +37,7 @@ def resolve(connection: Connection, table: Table, rows: Mapping[str, Sequence[An
     # In one order everywhere, so that two writers that add the same rows wait but never deadlock.
     missing = sorted(rows.keys() - ids.keys())
     if missing:
-        names = [column.name for column in table.columns][1:]
-        connection.execute(
-            insert_new(connection, table),
-            [dict(zip(names, (key, *rows[key]), strict=True)) for key in missing],
-        )
+        add_rows(connection, table, [(key, *rows[key]) for key in missing], columns=list(table.columns)[1:])
         ids |= known(connection, table, missing)
     for key in rows.keys() - ids.keys():
         raise LedgerConflict(f"another writer has just added {table.name} {rows[key][0]!r} with other values")
@@ -57,7 +54,7 @@ def known(connection: Connection, table: Table, keys: Iterable[str]) -> dict[str
     """The ids of those content keys that the ledger has."""
     c = table.c
     statement = select(c.content_key, c.id).where(among(connection, c.content_key, keys))
-    return {row.content_key: row.id for row in connection.execute(statement)}
+    return {key: row_id for key, row_id in connection.execute(statement).all()}  # noqa: C416
 
 
 def among(connection: Connection, column: ColumnElement[T], values: Iterable[T]) -> ColumnElement[bool]:
@@ -121,3 +118,16 @@ def check_text(field: str, value: object, *, empty: bool = True, most: int = MAX
         value.encode()
     except UnicodeEncodeError:
         raise InputError(field, value, allowed) from None
+
+
+def are_texts(values: Collection[object]) -> bool:
+    """Whether ``check_text`` would refuse none of ``values``, looked at together."""
+    texts = [value for value in values if isinstance(value, str)]
+    if len(texts) != len(values) or max(map(len, texts), default=0) > MAX_TEXT:
+        return False
+    joined = "".join(texts)
+    try:
+        joined.encode()
+    except UnicodeEncodeError:
+        return False
+    return "\0" not in joined

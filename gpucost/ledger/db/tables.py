@@ -188,6 +188,8 @@ class UsageLine(LedgerModel, table=True):
 
     The rule that gave the holder its team explains the line and is no part of it: neither of its key nor of
     any digest. Null where no pod held, and where it was not recorded.
+
+    On PostgreSQL a trigger stands for the foreign keys (revision 0014).
     """
 
     __tablename__ = "usage_line"

@@ -53,7 +53,7 @@ W, V, L, D, S = LEDGER_WINDOW.c, WINDOW_VERSION.c, USAGE_LINE.c, USAGE_DAY.c, DA
 DAY_MEASURES = ("board_ms", "nano", "unpriced_ms", "first_ms", "last_ms", *SIGNAL_MEASURES)
 _AT = {name: at for at, name in enumerate(("unit", "holder", "rate", "bucket", *DAY_MEASURES))}
 _NODE = UNIT_COLUMNS.index("node")
-_POD, _POD_UID = HOLDER_KEY_COLUMNS.index("pod"), HOLDER_KEY_COLUMNS.index("pod_uid")
+_POD = HOLDER_KEY_COLUMNS.index("pod")  # and pod_uid after it
 _CAPACITY = tuple(str(bucket) for bucket in Bucket if bucket.is_capacity)
 
 # A row that begins with no more than the one, and to which each of some thousand windows adds no more than
@@ -96,7 +96,7 @@ def without_node(unit: Names) -> Names:
 
 
 def without_pod(holder: Names) -> Names:
-    return tuple("" if at in (_POD, _POD_UID) else value for at, value in enumerate(holder))
+    return (*holder[:_POD], "", "", *holder[_POD + 2 :])
 
 
 def numbers_of(measures: Numbers) -> dict[str, LineMeasure]:
@@ -180,11 +180,11 @@ def write(
         if day_id is None:
             insert_rows(connection, DAY_LINE, _rows(connection, _begin(connection, cluster, day), found))
         else:
-            add_rows(connection, DAY_LINE, _rows(connection, day_id, found), _HOW)
+            add_rows(connection, DAY_LINE, _rows(connection, day_id, found), merged=_MERGED)
 
 
 # How a row that is there takes in another one. Either may be null.
-_HOW = {
+_MERGED = {
     name: "CASE WHEN {0} <= {1} THEN {0} ELSE {1} END"
     if name in LEAST
     else "CASE WHEN {0} >= {1} THEN {0} ELSE coalesce({1}, {0}) END"

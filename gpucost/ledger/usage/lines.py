@@ -26,7 +26,7 @@ from gpucost.domain.errors import DataProblem, InputError, LedgerConflict
 from gpucost.domain.rates import Rate
 from gpucost.domain.time import Month, Window, iso
 from gpucost.ledger.db.digest import content_key, line_texts, window_digest
-from gpucost.ledger.db.dimensions import check_int64, check_text, month_of
+from gpucost.ledger.db.dimensions import are_texts, check_int64, check_text, month_of
 
 UNIT_COLUMNS = tuple(UNIT_NAMES)
 HOLDER_KEY_COLUMNS = (*(column.name for column in HOLDER_COLUMNS), "team")
@@ -389,9 +389,11 @@ def _check_names(cluster: str, lines: WindowLines) -> None:
         _texts(lines.units, lines.unit, UNIT_COLUMNS), _texts(lines.holders, lines.holder, HOLDER_KEY_COLUMNS)
     )
     for name, values in texts:
-        for value in values:
-            check_text(f"usage_lines.{name}", value)
-            if name == "cluster" and value != cluster:
+        if not are_texts(values):
+            for value in values:
+                check_text(f"usage_lines.{name}", value)
+        for value in values if name == "cluster" else ():
+            if value != cluster:
                 raise InputError("usage_lines.cluster", value, f"{cluster}, the cluster being written")
     for rate in lines.rates:
         check_text("usage_lines.rate_id", rate.rate_id, empty=False)
