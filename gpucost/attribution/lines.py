@@ -432,9 +432,9 @@ def _whole_numbers(found: Mapping[str, Floats], lines: pd.DataFrame) -> pd.DataF
 
 def _spread_over_windows(signals: pd.DataFrame, edges: Ints) -> pd.DataFrame:
     """The measures that have a value anywhere, per pod, node and window."""
-    inside = signals[(signals["start_ms"] < edges[-1]) & (signals["end_ms"] > edges[0])].reset_index(
-        drop=True
-    )
+    lasts = signals["end_ms"] > signals["start_ms"]  # what has no length measured nothing
+    is_inside = (signals["start_ms"] < edges[-1]) & (signals["end_ms"] > edges[0])
+    inside = signals[lasts & is_inside].reset_index(drop=True)
     names = [name for name in _MEASURED if inside[name].notna().any()]
     start, end = inside["start_ms"].to_numpy(), inside["end_ms"].to_numpy()
     first = np.maximum(np.searchsorted(edges, start, side="right") - 1, 0)

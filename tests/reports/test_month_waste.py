@@ -337,7 +337,7 @@ def test_nothing_to_do_is_said() -> None:
 def test_a_finding_without_a_price_or_a_team_is_no_zero() -> None:
     report = month(findings=(known(team="", hourly=None),))
     assert "<strong>not in money</strong>" in to_html(report)
-    assert "1. low  platform  not in money" in terminal(report)
+    assert "1. low  platform, no team  not in money" in terminal(report)
 
 
 PATCH = 'kubectl patch job x -p \'{"spec": {"a": "<b>&"}}\' ' + "--long " * 30 + "\n  - second: line"
