@@ -196,7 +196,7 @@ def test_a_table_says_what_makes_the_difference(run: Run) -> None:
     assert "ml (D4) 425.85 886.14 +460.29 12.5% 100% (100%)" in words
     assert "D1 node price split +835.39" in words
     assert "(D4) efficiency: OpenCost divides the mean of a pod's GPUs by their number." in words
-    assert "D3 units as boards −34.20" in words
+    assert "D3 units as GPUs −34.20" in words
     assert "whoever holds the GPUs blocks all of" in words
     assert max(map(len, result.stdout.splitlines())) <= 120
     page = (Path(__file__).parents[2] / "docs" / "opencost.md").read_text(encoding="utf-8")
