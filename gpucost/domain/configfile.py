@@ -167,7 +167,7 @@ def _explain(details: ErrorDetails, model: type[BaseModel]) -> tuple[KeyPath, ob
 
 
 def _keys(model: type[BaseModel], found: str) -> str:
-    names = list(model.model_fields)
+    names = [field.alias or name for name, field in model.model_fields.items()]
     return named_first(found, names) + ", ".join(names)
 
 
@@ -175,7 +175,8 @@ def _descend(model: type[BaseModel], path: KeyPath) -> tuple[type[BaseModel], st
     """The model that owns the end of ``path``, and the description of the last field on the way."""
     description = ""
     for part in path:
-        field = model.model_fields.get(part) if isinstance(part, str) else None
+        fields = {each.alias or name: each for name, each in model.model_fields.items()}
+        field = fields.get(part) if isinstance(part, str) else None
         if field is not None:
             description = field.description or ""
             model = model_in(field.annotation) or model

@@ -1,0 +1,108 @@
+"""What a replay is made from: arrivals, capacity over time, queues over time, and what really happened.
+
+Every source (``gpucost.service.replay``) gives a ``ReplayHistory``; ``scenario_run`` plays it, with a change
+or without. Times are milliseconds, UTC. What a source did not record stands in ``limits``, in words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from gpucost.advisor.kueue.requests import PodSetRequest
+from gpucost.advisor.replay.kueue_replay import ReplayTimings
+from gpucost.advisor.replay.replay_timeline import StoryEviction
+from gpucost.cluster.objects.kueue import ClusterQueue
+from gpucost.cluster.objects.scheduler_config import KueueConfig
+from gpucost.cluster.objects.state import ClusterState
+from gpucost.domain.time import Window
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """What really became of a job: its starts, who stopped it, and its end (None: it had none, or nobody saw
+    it)."""
+
+    starts: tuple[int, ...]
+    evictions: tuple[StoryEviction, ...] = ()
+    ended_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryJob:
+    """One arrival. ``run_ms`` is how long it runs once it may; where ``is_censored``, it was killed or still
+    ran, so that this is the least. ``gpus`` is all it holds at once.
+
+    ``queue`` is its ClusterQueue, or in plain FIFO its line; empty where none manages it. ``pool`` is where
+    it ran, which counts where no quota decides it. ``record`` is None where nothing is known of it.
+    """
+
+    uid: str
+    created_ms: int
+    run_ms: int
+    gpus: int
+    queue: str
+    pool: str = ""
+    name: str = ""
+    team: str = ""
+    user: str = ""
+    priority: int = 0
+    pod_sets: tuple[PodSetRequest, ...] = ()
+    keeps_progress: bool = False
+    is_censored: bool = False
+    record: JobRecord | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRecord:
+    """Equal nodes: ``steps`` are (instant, nodes from then on), ascending, the first at the begin.
+
+    ``gpus`` are a node's (units, of sliced GPUs), each the ``share`` of a board. ``price`` is of a GPU-hour
+    in nano-units, None where nobody knows. A job that has a flavor's quota is put on the pool that has it as
+    ``flavor`` and ``resource``.
+    """
+
+    name: str
+    gpus: int
+    steps: tuple[tuple[int, int], ...]
+    model: str = ""
+    price: Fraction | None = None
+    flavor: str = ""
+    resource: str = ""
+    share: Fraction = Fraction(1)
+
+
+@dataclass(frozen=True, slots=True)
+class KueueRecord:
+    """Queues, cohorts and flavors at the begin, and ClusterQueues as they were from an instant on."""
+
+    state: ClusterState
+    config: KueueConfig
+    timings: ReplayTimings = field(default_factory=ReplayTimings)
+    changes: tuple[tuple[int, ClusterQueue], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayHistory:
+    """``window`` is what is asked about: jobs created in it are counted, and GPU time in it. Without
+    ``kueue``, each pool has a line of its own, strictly first in, first out.
+
+    With ``has_nodes`` jobs must fit on nodes of the pools; else quota is all that holds them. ``limits`` are
+    what the source did not record, in words.
+    """
+
+    name: str
+    window: Window
+    jobs: tuple[HistoryJob, ...]
+    pools: Mapping[str, PoolRecord] = field(default_factory=dict)
+    kueue: KueueRecord | None = None
+    has_nodes: bool = True
+    currency: str = ""
+    cluster: str = ""
+    limits: tuple[str, ...] = ()
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether it is known what really happened."""
+        return any(each.record is not None for each in self.jobs)
