@@ -105,14 +105,15 @@ class FifoQuota:
 
 class FifoReplay:
     """A ``ReplayDiscipline``. What is given to an admission is its ``FifoPlacement``. Without
-    ``gpus_per_node`` a pool is a quota, and ``nodes`` are its GPUs."""
+    ``gpus_per_node`` (of all pools, or of each) a pool is a quota, and ``nodes`` are its GPUs."""
 
     wake_ms: int | None = None
     leaves_ms = 0
 
-    def __init__(self, nodes: Mapping[str, int], gpus_per_node: int | None) -> None:
+    def __init__(self, nodes: Mapping[str, int], gpus_per_node: Mapping[str, int] | int | None) -> None:
+        sizes = gpus_per_node if isinstance(gpus_per_node, Mapping) else dict.fromkeys(nodes, gpus_per_node)
         self._pools: dict[str, FifoNodes | FifoQuota] = {
-            pool: FifoQuota(count) if gpus_per_node is None else FifoNodes(count, gpus_per_node)
+            pool: FifoQuota(count) if (size := sizes[pool]) is None else FifoNodes(count, size)
             for pool, count in nodes.items()
         }
         self._lines: dict[str, list[tuple[int, str]]] = {pool: [] for pool in nodes}

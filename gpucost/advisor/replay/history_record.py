@@ -88,8 +88,9 @@ class ReplayHistory:
     """``window`` is what is asked about: jobs created in it are counted, and GPU time in it. Without
     ``kueue``, each pool has a line of its own, strictly first in, first out.
 
-    With ``has_nodes`` jobs must fit on nodes of the pools; else quota is all that holds them. ``limits`` are
-    what the source did not record, in words.
+    With ``has_nodes`` jobs must fit on nodes of the pools; else quota is all that holds them. With
+    ``fits_first`` quota is given only to what fits on nodes too. ``limits`` are what the source did not
+    record, in words.
     """
 
     name: str
@@ -98,6 +99,7 @@ class ReplayHistory:
     pools: Mapping[str, PoolRecord] = field(default_factory=dict)
     kueue: KueueRecord | None = None
     has_nodes: bool = True
+    fits_first: bool = False
     currency: str = ""
     cluster: str = ""
     limits: tuple[str, ...] = ()

@@ -23,7 +23,7 @@ from gpucost.advisor.kueue.snapshot import STOPPED, KueueSnapshot, QuotaMember
 from gpucost.advisor.model.cycle_results import CycleOutcome
 from gpucost.advisor.replay.pending_lines import PendingLine
 from gpucost.advisor.replay.replay_timeline import CycleEffects, StoryEviction
-from gpucost.cluster.objects.kueue import ClusterQueue
+from gpucost.cluster.objects.kueue import ClusterQueue, Cohort
 from gpucost.cluster.objects.metadata import StatusCondition
 from gpucost.cluster.objects.scheduler_config import KueueConfig
 from gpucost.cluster.objects.state import ClusterState
@@ -48,6 +48,10 @@ class ReplayTimings:
     batch_ms: int = 1_000
 
 
+KueueChange = ClusterQueue | Cohort | KueueConfig
+"""Something as it is from now on."""
+
+
 class _Progress(NamedTuple):
     """Of a scan: in which cycle, with which generation of the queue, and where it goes on."""
 
@@ -62,7 +66,7 @@ _QueueRest = tuple[object, ...]
 
 
 class KueueReplay:
-    """A ``ReplayDiscipline`` whose asks are ``QuotaRequest`` and whose changes are whole ClusterQueues.
+    """A ``ReplayDiscipline`` whose asks are ``QuotaRequest`` and whose changes are ``KueueChange``.
     ``state`` has queues, cohorts and flavors; its workloads are ignored."""
 
     def __init__(self, state: ClusterState, config: KueueConfig, timings: ReplayTimings) -> None:
@@ -113,20 +117,39 @@ class KueueReplay:
             line.push(ask)
         self._rests.pop(ask.queue, None)
 
-    def change(self, now_ms: int, change: ClusterQueue, /) -> Mapping[str, StoryEviction]:
-        """Queues that are there, as they are from now on; their workloads keep what they hold."""
+    def refuse(self, uid: str) -> bool:
+        """Takes back what the last cycle admitted, as no nodes have room for it: it is parked until its tree
+        is looked at again (``ask_again``). False in a StrictFIFO queue, whose head is never parked: it keeps
+        its quota."""
+        ask = self._asks[uid]
+        if self._snapshot.queues[ask.queue].spec.strategy == STRICT:
+            return False
+        self._snapshot.remove(self._snapshot.queues[ask.queue].members.pop(uid))
+        self._generations[ask.queue] += 1
+        self._forget(ask.queue)
+        line = self._lines[ask.queue]
+        line.push(ask)
+        line.park(ask)
+        self._rests.pop(ask.queue, None)
+        return True
+
+    def ask_again(self, now_ms: int, uid: str) -> None:
+        """The parked workloads of its tree may find room now."""
+        self._ask_again(now_ms, self._asks[uid].queue)
+
+    def change(self, now_ms: int, change: KueueChange, /) -> Mapping[str, StoryEviction]:
+        """Queues that are there, cohorts, or the configuration, as they are from now on; workloads keep what
+        they hold."""
+        if not isinstance(change, ClusterQueue):
+            self._change_all(now_ms, change)
+            return {}
         name = change.name
-        before = self._snapshot
-        old = before.queues[name].spec
+        old = self._snapshot.queues[name].spec
         queues = {
             uid: _told_active(change) if each.name == name else each
             for uid, each in self._state.cluster_queues.items()
         }
-        self._state = replace(self._state, cluster_queues=queues)
-        self._snapshot = KueueSnapshot(self._state, self._config)
-        for queue in before.queues.values():
-            for member in queue.members.values():
-                self._put(member)
+        self._rebuild(replace(self._state, cluster_queues=queues))
         was_in = self._trees[name]
         self._follow_trees()
         if (old.groups, old.quotas, old.cohort) != (change.groups, change.quotas, change.cohort):
@@ -144,6 +167,30 @@ class KueueReplay:
             self._drained.add(member.uid)
             self._mark(member)
         return {each.uid: StoryEviction(now_ms, QUEUE_STOPPED) for each in told}
+
+    def _change_all(self, now_ms: int, change: Cohort | KueueConfig) -> None:
+        """Every tree is looked at again: a cohort that moves takes others with it."""
+        state = self._state
+        if isinstance(change, Cohort):
+            others = {uid: each for uid, each in state.cohorts.items() if each.name != change.name}
+            state = replace(state, cohorts={**others, change.meta.uid: change})
+        else:
+            self._config = change
+        self._rebuild(state)
+        self._follow_trees()
+        for name in self._trees:
+            self._generations[name] += 1
+            self._ask_again(now_ms, name)
+        self._nominees.clear()
+        self._rests.clear()
+        self._seen.clear()
+
+    def _rebuild(self, state: ClusterState) -> None:
+        before, self._state = self._snapshot, state
+        self._snapshot = KueueSnapshot(state, self._config)
+        for queue in before.queues.values():
+            for member in queue.members.values():
+                self._put(member)
 
     def wake(self, now_ms: int, /) -> None:
         for tree in [tree for tree, due_ms in self._due.items() if due_ms <= now_ms]:

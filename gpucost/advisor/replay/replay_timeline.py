@@ -27,13 +27,18 @@ Change_contra = TypeVar("Change_contra", contravariant=True)
 @dataclass(frozen=True, slots=True)
 class ReplayArrival(Generic[Ask]):
     """A workload that is submitted at ``at_ms`` and, once it runs, runs ``run_ms``. An eviction throws its
-    run away, unless it ``keeps_progress``. ``ask`` is what the discipline knows of it."""
+    run away, unless it ``keeps_progress``. ``ask`` is what the discipline knows of it.
+
+    With ``after`` (a uid) it is submitted ``think_ms`` after that one ended, whenever that is; ``at_ms`` then
+    only orders it, and where that one never ends it never comes."""
 
     uid: str
     at_ms: int
     run_ms: int
     ask: Ask
     keeps_progress: bool = False
+    after: str = ""
+    think_ms: int = 0
 
 
 class StoryAdmission(NamedTuple):
@@ -150,7 +155,7 @@ def play(
     are applied by uid, changes in their order: the order of ``arrivals`` means nothing.
 
     ``changes`` are (instant, change).
-    Raises ValueError for two arrivals with one uid.
+    Raises ValueError for two arrivals with one uid, and for one after another that is none.
     """
     return _Play(arrivals, discipline, changes).run()
 
@@ -170,7 +175,15 @@ class _Play(Generic[Ask, Change]):
         self._stories = {uid: WorkloadStory() for uid in self._known}
         self._left = {uid: each.run_ms for uid, each in self._known.items()}
         self._running: set[str] = set()
-        self._events: list[_Event] = [(each.at_ms, _Due.ARRIVED, each.uid, 0) for each in ordered]
+        self._events: list[_Event] = [
+            (each.at_ms, _Due.ARRIVED, each.uid, 0) for each in ordered if not each.after
+        ]
+        self._followers: dict[str, list[ReplayArrival[Ask]]] = {}
+        for each in ordered:
+            if each.after:
+                self._followers.setdefault(each.after, []).append(each)
+        if not self._followers.keys() <= self._known.keys():
+            raise ValueError("an arrival comes after another that is none")
         self._events += [(at_ms, _Due.CHANGED, "", at) for at, (at_ms, _) in enumerate(changes)]
         heapq.heapify(self._events)
         self._cycles = self._most_evictions = 0
@@ -238,6 +251,8 @@ class _Play(Generic[Ask, Change]):
         self._running.remove(uid)
         self._stories[uid].ended_ms = now_ms
         self._discipline.end(now_ms, uid)
+        for each in self._followers.get(uid, ()):
+            heapq.heappush(self._events, (now_ms + each.think_ms, _Due.ARRIVED, each.uid, 0))
 
     def _admit(self, now_ms: int, uid: str, given: object) -> None:
         story = self._stories[uid]
@@ -250,8 +265,9 @@ class _Play(Generic[Ask, Change]):
         for uid, told in evicted.items():
             story = self._stories[uid]
             story.evictions.append(told)
+            ran = uid in self._running
             self._running.discard(uid)
-            if self._known[uid].keeps_progress:
+            if ran and self._known[uid].keeps_progress:
                 self._left[uid] -= told.at_ms - story.admissions[-1].at_ms
             gone_ms = told.at_ms + self._discipline.leaves_ms
             heapq.heappush(self._events, (gone_ms, _Due.RELEASED, uid, len(story.evictions)))
