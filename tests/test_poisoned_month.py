@@ -270,6 +270,7 @@ COMMANDS: dict[str, tuple[str, ...] | str] = {
     "chargeback quotas": "quotas of a source as YAML: tests/charges/test_quota_history.py",
     "statement": (MONTH, "--all"),
     "commitments": (MONTH, "--contracts", "contracts.yaml"),
+    "compare spans": ("2026-10-06T12:00:00Z/2026-10-07T00:00:00Z", "--by", "namespace"),
     "compare opencost": "asks a Prometheus: tests/cli/test_compare.py",
     "advisor verify": "reads cases: tests/cli/test_advisor_command.py",
     "advisor record": "writes cases, for programs",
@@ -355,6 +356,10 @@ ROUTES: dict[str, tuple[str, dict[str, str]]] = {
     "/v1/reports/{month}": (f"/v1/reports/{MONTH}", {}),
     "/v1/allocations": ("/v1/allocations", {"window": DAY, "group_by": "team,namespace,job,user,model"}),
     "/v1/waste": ("/v1/waste", {"window": DAY, "top": "100"}),
+    "/v1/changes": (
+        "/v1/changes",
+        {"window": "2026-10-06T12:00:00Z/2026-10-07T00:00:00Z", "by": "namespace"},
+    ),
     "/v1/jobs": ("/v1/jobs", {"job": POISONS[2]}),
     "/v1/jobs/{uid}": (f"/v1/jobs/{quote(f'job-2 {POISONS[2]}', safe='')}", {}),
     "/v1/jobs/{uid}/receipt": (f"/v1/jobs/{quote(f'job-2 {POISONS[2]}', safe='')}/receipt", {}),

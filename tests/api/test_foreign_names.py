@@ -219,6 +219,7 @@ QUERIES: dict[str, dict[str, str]] = {
     "/v1/state": {},
     "/v1/teams": {},
     "/v1/budgets": {"month": "2026-10"},
+    "/v1/changes": {"window": "2026-10-01T03:00:00Z/2026-10-01T06:00:00Z"},
 }
 NAMED = {
     ("/v1/jobs/{uid}", "uid"): "/v1/jobs/zq-job_uid",
@@ -243,7 +244,20 @@ NAMED = {
 }
 """Path parameters, and an address with a name of the other team; none where no team names such a thing."""
 BODIES = {"acknowledge": {"note": "x"}, "mute": {"until": "2026-10-20", "reason": "x"}}
-NO_NAME = {"window", "group_by", "step", "idle", "limit", "page", "format", "top", "since", "after"} | {
+NO_NAME = {
+    "window",
+    "group_by",
+    "step",
+    "idle",
+    "limit",
+    "page",
+    "format",
+    "top",
+    "since",
+    "after",
+    "before",
+    "by",
+} | {
     *("state", "pattern", "severity", "week", "mine", "month"),
     *PUBLIC,
 }

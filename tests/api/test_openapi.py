@@ -22,6 +22,7 @@ OPERATIONS = (
     "GET /readyz",
     "GET /v1/allocations",
     "GET /v1/budgets",
+    "GET /v1/changes",
     "GET /v1/digest",
     "GET /v1/explain/{kind}/{namespace}/{name}",
     "GET /v1/findings",

@@ -103,6 +103,9 @@ ROUTES = {
     ("GET", "/v1/reports/{month}"): Route(REPORT, READERS, 200),
     ("GET", "/v1/allocations"): Route(f"/v1/allocations?{DAY}&group_by=team,job,user", READERS, 200),
     ("GET", "/v1/waste"): Route(f"/v1/waste?{DAY}", READERS, 200),
+    ("GET", "/v1/changes"): Route(
+        "/v1/changes?window=2026-10-01T12:00:00Z/2026-10-02T00:00:00Z", READERS, 200
+    ),
     ("GET", "/v1/jobs"): Route("/v1/jobs?job=nobody", READERS, 200),
     ("GET", "/v1/jobs/{uid}"): Route("/v1/jobs/job-train", READERS, 404),
     ("GET", "/v1/jobs/{uid}/receipt"): Route("/v1/jobs/job-train/receipt", READERS, 404),

@@ -82,6 +82,8 @@ COMMANDS = {
     "receipt": ("job", "uid-forgotten", "--no-gpus", "--receipt"),
     "receipt json": ("job", "uid-forgotten", "--no-gpus", "--receipt", "-f", "json"),
     "job csv": ("job", "uid-train", "--no-gpus", "-f", "csv"),
+    "compare": ("compare", f"2026-10-06T12:00:00Z/{DAY[21:]}"),
+    "compare json": ("compare", f"2026-10-06T12:00:00Z/{DAY[21:]}", "--by", "model", "-f", "json"),
     "waste": ("waste", "2026-10"),
     "waste json": ("waste", DAY, "-f", "json", "--top", "1"),
     "waste csv": ("waste", DAY, "-f", "csv"),

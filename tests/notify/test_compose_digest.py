@@ -46,8 +46,8 @@ def section(found: NotificationMessage, title: str) -> MessageSection:
     [
         (
             {"team": "nlp", "before": HALF},
-            "nlp cost USD 440 in week 43, 100% more than the week before; 16% of the cost was wasted; "
-            "6% was not measured.",
+            "nlp cost USD 440 in week 43, 100% more than the week before; most of all 32.0 GPU-hours more "
+            "(+220.16); 16% of the cost was wasted; 6% was not measured.",
         ),
         (
             {"team": "vision"},
@@ -59,7 +59,8 @@ def section(found: NotificationMessage, title: str) -> MessageSection:
         ),
         (
             {"uses": [], "team": "nlp", "before": USES},
-            "nlp cost USD 0.00 in week 43, 100% less than the week before.",
+            "nlp cost USD 0.00 in week 43, 100% less than the week before; most of all held 64.0 GPU-hours "
+            "before, nothing now (−440.32).",
         ),
         (
             {"uses": [Use("idle", 4, rate=None)], "team": "nlp", "previous_windows": ()},

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpucost.domain.money import NANO
 from gpucost.domain.time import HOUR_MS
-from gpucost.reports.month.change_causes import CauseKind, ChangeCause, cause_words, change_causes
-from tests.reports.builders import frame, row
+from gpucost.reports.month.change_causes import (
+    CauseKind,
+    ChangeCause,
+    SpanLines,
+    SpanTime,
+    cause_words,
+    change_causes,
+    explain,
+)
+from tests.reports.builders import START_MS, frame, row
 
 H100, A100 = "H100", "A100"
 
@@ -72,11 +82,11 @@ def test_all_at_once_by_hand() -> None:
         (ChangeCause(CauseKind.MODELS, "t", "", "", 0, -5), "cheaper models"),
         (
             ChangeCause(CauseKind.NEW_TEAM, "t", "", "", HOUR_MS, 5),
-            "held nothing the month before, 1.0 GPU-hours now",
+            "held nothing before, 1.0 GPU-hours now",
         ),
         (
             ChangeCause(CauseKind.GONE_TEAM, "t", "", "", -HOUR_MS, -5),
-            "held 1.0 GPU-hours the month before, nothing now",
+            "held 1.0 GPU-hours before, nothing now",
         ),
     ],
 )
@@ -108,3 +118,121 @@ def test_the_causes_add_up_to_the_change(
     assert sum(cause.nano for cause in found) == paid(now) - paid(before)
     again = change_causes(frame(now[::-1]), frame(before[::-1]))
     assert again == found, "the order of lines does not matter"
+
+
+# --- down to patterns of jobs, gaps, lengths, currencies ------------------------------------------------
+
+MONTH_MS = 30 * 24 * HOUR_MS
+
+
+def ran(
+    job: str, gpus: int, hours: int, *, team: str = "vision", model: str = H100, price: int = 4 * NANO
+) -> dict[str, object]:
+    """One job that held ``gpus`` for ``hours``."""
+    found = held(team, model, gpus * hours, price)
+    last_ms = START_MS + hours * HOUR_MS
+    return found | {"namespace": team, "job": job, "job_uid": f"{team}-{job}", "last_ms": last_ms}
+
+
+def kinds(now: SpanLines, before: SpanLines) -> list[tuple[str, str, int]]:
+    return [(each.kind, each.pattern, each.nano) for each in explain(now, before).get("vision", ())]
+
+
+def lines(*rows: dict[str, object], time: SpanTime | None = None, **more: object) -> SpanLines:
+    return SpanLines(frame(rows), time, **more)  # type: ignore[arg-type]
+
+
+BEFORE = lines(ran("train-1", 8, 10), ran("train-2", 8, 10))
+
+
+@pytest.mark.parametrize(
+    ("now", "cause"),
+    [
+        ([ran(f"train-{n}", 8, 10) for n in range(4)], ("runs", "vision/train-*", 640 * NANO)),
+        ([ran("train-3", 16, 10), ran("train-4", 16, 10)], ("gpus", "vision/train-*", 640 * NANO)),
+        ([ran("train-3", 8, 20), ran("train-4", 8, 20)], ("run_time", "vision/train-*", 640 * NANO)),
+        (
+            [ran("train-3", 8, 10, model=A100, price=8 * NANO), ran("train-4", 8, 10)],
+            ("models", "vision/train-*", 320 * NANO),
+        ),
+        (
+            [ran("train-3", 8, 10), ran("train-4", 8, 10), ran("sweep-a", 8, 10)],
+            ("new_pattern", "vision/sweep-a", 320 * NANO),
+        ),
+        (
+            [ran("train-3", 8, 10, price=5 * NANO), ran("train-4", 8, 10, price=5 * NANO)],
+            ("price", "", 160 * NANO),
+        ),
+    ],
+)
+def test_the_cause_is_the_one_thing_that_changed(
+    now: list[dict[str, object]], cause: tuple[str, str, int]
+) -> None:
+    assert kinds(lines(*now), BEFORE) == [cause]
+
+
+def test_a_gap_is_no_drop_in_spend() -> None:
+    """Half of the telemetry is missing, and so half of the cost: that is the cause, and nothing else."""
+    times = [SpanTime(MONTH_MS, {"east": MONTH_MS}, {"east": ms}) for ms in (MONTH_MS, MONTH_MS // 2)]
+    before = lines(ran("train-1", 8, 10), ran("train-2", 8, 10), time=times[0])
+    assert kinds(lines(ran("train-3", 8, 10), time=times[1]), before) == [("missing_data", "", -320 * NANO)]
+
+
+def test_a_longer_month_is_longer() -> None:
+    times = [SpanTime(days * 24 * HOUR_MS) for days in (31, 30)]
+    now, before = (
+        lines(ran("a", 1, days * 24), time=time) for days, time in zip((31, 30), times, strict=True)
+    )
+    found = kinds(now, before)
+    assert found == [("span", "", 96 * NANO)]
+
+
+def test_what_nobody_held_is_idle_and_what_is_unknown_is_missing() -> None:
+    idle, unknown = ({"bucket": bucket} for bucket in ("unallocated", "unknown"))
+    now = lines(row(100, **idle), row(10, **unknown))
+    found = explain(now, lines(row(50, **idle), row(30, **unknown)))
+    assert {team: [each.kind for each in causes] for team, causes in found.items()} == {
+        "__unallocated__": ["idle"],
+        "__unknown__": ["missing_data"],
+    }
+
+
+SPANS = st.builds(
+    lambda rows, observed, length, adjusted, rate: SpanLines(
+        frame(rows),
+        SpanTime(length, {"east": length}, {"east": length * observed // 100}),
+        adjusted,
+        rate,
+    ),
+    st.lists(
+        st.builds(
+            lambda job, gpus, hours, team, model, price: ran(
+                job, gpus, hours, team=team, model=model, price=price
+            ),
+            st.sampled_from(["train-1", "train-2", "sweep-a", "x"]),
+            st.integers(1, 16),
+            st.integers(0, 700),
+            st.sampled_from(["vision", "nlp"]),
+            st.sampled_from([H100, A100]),
+            st.integers(0, 20 * NANO),
+        ),
+        max_size=6,
+    ),
+    st.integers(0, 100),
+    st.integers(1, 31).map(lambda days: days * 24 * HOUR_MS),
+    st.dictionaries(st.sampled_from(["vision", "gone"]), st.integers(-(10**12), 10**12), max_size=2),
+    st.fractions(Fraction(1, 2), Fraction(2), max_denominator=1000),
+)
+
+
+@given(now=SPANS, before=SPANS)
+def test_causes_of_any_two_spans_add_up_to_the_nano_unit(now: SpanLines, before: SpanLines) -> None:
+    """Gaps, lengths, prices, currencies, adjustments, teams that come and go."""
+
+    def shown(span: SpanLines, team: str) -> int:
+        own = span.lines[span.lines["team"] == team]["nano"]
+        return round(int(own.sum()) * span.rate) + span.adjusted.get(team, 0)
+
+    for team, causes in explain(now, before).items():
+        assert sum(each.nano for each in causes) == shown(now, team) - shown(before, team)
+        assert all(cause_words(each) for each in causes)

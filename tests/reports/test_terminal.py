@@ -32,7 +32,9 @@ def test_the_month_in_a_terminal() -> None:
     report = build_month(small_month(adjustments=()))
     text = shown(lambda console: print_month(report, console))
     assert "GPU cost, October 2026  open, all teams" in text
-    assert "584.53 USD for 100.0 GPU-hours held by 4 jobs, +21.5% against the month before" in text
+    assert (
+        "584.53 USD for 100.0 GPU-hours held by 4 jobs, +103.29 USD, +21.5% against the month before" in text
+    )
     assert "difference 0 GPU-ms, 0 nano-USD" in text
     (nlp,) = (line for line in text.splitlines() if line.strip().startswith("nlp") and "█" in line)
     assert nlp.split() == [

@@ -36,6 +36,7 @@ from gpucost.reports.waste import waste_table
 from gpucost.service.reporting.charge_reports import policy_digest
 from gpucost.service.reporting.month_closing import scope_of_team
 from gpucost.service.reporting.month_forecasts import month_forecast
+from gpucost.service.reporting.span_changes import compare_spans
 
 router = APIRouter(
     dependencies=[Depends(authenticate), Depends(refuse_unknown_parameters)], include_in_schema=False
@@ -230,6 +231,7 @@ async def show_change(
         found = known.reporting.month(seen, wanted)
         if found is None:
             raise nothing_held(known, principal.scope, "month", month)
+        why = compare_spans(known.reporting, seen, wanted.window, wanted.previous().window)
         title = f"Why {display.month_name(wanted)} is not {display.month_name(wanted.previous())}"
         return content(
             title,
@@ -239,6 +241,7 @@ async def show_change(
             team=team or "",
             marks=month_marks(found.report, known.policy, seen),
             cause_words=cause_words,
+            why=None if why is None else why.report,
         )
 
     frame = PageFrame(request, known, principal, "month", wanted)

@@ -1,4 +1,5 @@
-"""GET /v1/allocations: usage by any dimensions and steps of time."""
+"""GET /v1/allocations: usage by any dimensions and steps of time; GET /v1/changes: two spans, and why they
+cost other amounts."""
 
 from __future__ import annotations
 
@@ -28,9 +29,12 @@ from gpucost.api.server.services import (
 )
 from gpucost.domain.errors import InputError
 from gpucost.domain.time import Window, parse_duration
+from gpucost.reports.base.document import to_json
 from gpucost.reports.month.allocations import DIMENSIONS, Allocations, IdlePolicy
+from gpucost.reports.month.span_change import CHANGED_BY, SpanChange
 from gpucost.service.reporting.rendering import ReportFormat, render_allocations
 from gpucost.service.reporting.report_service import WINDOW_FORMS, ReportAnswer, parse_window
+from gpucost.service.reporting.span_changes import SPAN_FORMS, compare_spans, parse_span, span_before
 
 router = APIRouter(dependencies=[Depends(authenticate), Depends(refuse_unknown_parameters)])
 
@@ -177,6 +181,52 @@ def _page(
     place = {"page": params.page, "pages": pages, "row_count": len(rows)}
     body = render_allocations(ReportAnswer(page, whole.stand), format_, place)
     return answer(body, format_, whole.stand, "allocations")
+
+
+class ChangeParams(BaseModel):
+    """The two spans, and what a row is."""
+
+    window: Annotated[Text, Field(description=SPAN_FORMS, examples=["2026-10"])]
+    before: Annotated[
+        Text | SkipJsonSchema[None],
+        Field(description="what it is compared with, in the same forms; else the same time right before it"),
+    ] = None
+    by: Annotated[Text, Field(description=f"what a row is: {', '.join(CHANGED_BY)}")] = "team"
+    team: Annotated[str | SkipJsonSchema[None], Field(max_length=253, description="of this team only")] = None
+    cluster: Annotated[
+        str | SkipJsonSchema[None], Field(max_length=253, description="of this cluster only; all without")
+    ] = None
+
+
+@router.get(
+    "/v1/changes",
+    response_class=Response,
+    responses={
+        200: described(SpanChange, ReportFormat.JSON, of_ledger=False),
+        **responses(400, 401, 403, 404, 422, 503),
+    },
+)
+async def get_changes(
+    principal: Reader, known: KnownServices, params: Annotated[ChangeParams, Query()]
+) -> Response:
+    """Why one span of time cost another amount than one before it: by row, causes that add up to it."""
+    span = parse_span(params.window)
+    before = span_before(span) if params.before is None else parse_span(params.before, "before")
+    for each in (span, before):
+        check_span(known, each)
+
+    def make() -> ResponseBody:
+        reporting = known.reporting
+        scope = reporting.of_team(reporting.of_cluster(principal.scope, params.cluster), params.team)
+        found = compare_spans(reporting, scope, span, before, params.by)
+        if found is None:
+            field = "before" if reporting.stand(scope, span).windows else "window"
+            value = (params.before or str(before)) if field == "before" else params.window
+            raise nothing_held(known, scope, field, value)
+        return ResponseBody(to_json(found.report).encode(), "application/json", ())
+
+    asked = ("changes", span, before, params.by, params.team, params.cluster)
+    return await cached_response(known, principal.scope, asked, make)
 
 
 def checked_limit(known: ApiServices, limit: int | None) -> int:

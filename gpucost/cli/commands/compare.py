@@ -1,13 +1,14 @@
-"""gpucost compare: our figures beside those of other tools, and why they differ."""
+"""gpucost compare: two spans of time, and why they cost other amounts; our figures beside those of others."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from typer.core import TyperGroup
 
 from gpucost.cli.terminal.context import (
     CommandContext,
@@ -35,14 +36,76 @@ if TYPE_CHECKING:
     from gpucost.reports.opencost.held_time import OpenCostDay
     from gpucost.telemetry.prometheus.cluster_reader import ClusterReader
 
+
+class _SpansByDefault(TyperGroup):
+    """``compare 2026-10 2026-09`` is ``compare spans 2026-10 2026-09``: no span is called as a command is."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and not args[0].startswith("-"):
+            args = ["spans", *args]
+        return super().parse_args(ctx, args)
+
+
 app = typer.Typer(
-    no_args_is_help=True, help="Our figures beside those of other tools.", rich_markup_mode=None
+    cls=_SpansByDefault,
+    no_args_is_help=True,
+    help="Two spans of time beside each other; our figures beside those of other tools.",
+    rich_markup_mode=None,
 )
 
 
 @app.callback()
 def group() -> None:
-    """Our figures beside those of other tools."""
+    """Two spans of time beside each other; our figures beside those of other tools."""
+
+
+@app.command()
+def spans(
+    ctx: typer.Context,
+    now: Annotated[
+        str, typer.Argument(metavar="NOW", help="A month, a week such as 2026-W41, or START/END in RFC 3339.")
+    ],
+    before: Annotated[
+        str | None,
+        typer.Argument(metavar="[BEFORE]", help="What it is compared with; else the same time right before."),
+    ] = None,
+    by: Annotated[
+        Literal["team", "project", "cluster", "model", "cluster_queue", "namespace", "job_kind"],
+        typer.Option(help="What a row is."),
+    ] = "team",
+    cluster: Annotated[str | None, typer.Option(help="Of this cluster; adjustments are of none.")] = None,
+    team: Annotated[str | None, typer.Option(help="Of this team, as the team itself sees it.")] = None,
+    format_: Annotated[Literal["table", "json"], typer.Option("--format", "-f")] = "table",
+    output: Output = None,
+) -> None:
+    """Why one span of time cost another amount than one before it: the causes add up to the change. "spans"
+    may be left out: gpucost compare 2026-10 2026-09."""
+    from gpucost.domain.scope import EVERYTHING
+    from gpucost.reports.base.document import to_json
+    from gpucost.reports.render.terminal_change import print_change
+    from gpucost.service.reporting.span_changes import compare_spans, parse_span, span_before
+
+    refuse_table_file(format_ == "table", output)
+    context = context_of(ctx)
+    with fields_as({"window": "NOW", "before": "BEFORE", "cluster": "--cluster", "team": "--team"}):
+        span = parse_span(now)
+        other = span_before(span) if before is None else parse_span(before, "before")
+        remote = context.remote()
+        if remote is not None:
+            found = remote.changes(window=now, before=before, by=by, cluster=cluster, team=team)
+        else:
+            with context.reporting() as reporting:
+                scope = reporting.of_team(reporting.of_cluster(EVERYTHING, cluster), team)
+                made = compare_spans(reporting, scope, span, other, by)
+                if made is None:
+                    has_now = reporting.stand(scope, span).windows
+                    asked = ("BEFORE", before or str(other)) if has_now else ("NOW", now)
+                    raise InputError(*asked, held(reporting.ledger, "a month of"))
+                found = made.report
+    if format_ == "json":
+        write(to_json(found), output)
+    else:
+        print_change(found, stdout())
 
 
 @app.command()

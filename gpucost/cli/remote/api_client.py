@@ -48,6 +48,7 @@ from gpucost.reports.month.model import (
     StatementSummary,
 )
 from gpucost.reports.month.reference_lists import MonthBudgets, PriceList, TeamDirectory
+from gpucost.reports.month.span_change import SpanChange
 from gpucost.reports.waste.findings import FindingEntry, FindingReport, FindingsReport
 from gpucost.reports.waste.waste_report import WasteReport
 from gpucost.service.reporting.rendering import ReportFormat
@@ -385,6 +386,9 @@ class RemoteApi:
             return read_answer(kind, found)
         except NotAnAnswer as error:
             raise self._strange(str(error)) from None
+
+    def changes(self, **params: str | None) -> SpanChange:
+        return self._read(read_document, SpanChange, self._client.json("/v1/changes", _given(params)))
 
     def waste(self, **params: str | None) -> ReportAnswer[WasteReport]:
         return self._answer(WasteReport, "/v1/waste", params)

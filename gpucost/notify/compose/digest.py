@@ -46,6 +46,7 @@ from gpucost.reports.digest.week_model import (
     WeekBudget,
     WeekDigest,
 )
+from gpucost.reports.month.change_causes import cause_words
 from gpucost.reports.waste.recommendations import (
     HABITS,
     PATTERN_OF_HELD_WASTE,
@@ -168,6 +169,7 @@ def _item(row: JobWaste, digest: WeekDigest) -> str:
 
 _LINE, _CHANGE = 72, 70
 _TOP_TEAMS = 5
+_MOST_CAUSES = 5
 _BEFORE = "the week before"
 # A part of the unknown time that a summary need not mention.
 _LITTLE = Fraction(1, 100)
@@ -273,9 +275,18 @@ def _summary(digest: WeekDigest) -> str:
     change = change_words(digest.change, _BEFORE)
     parts = [
         f"{who} {what} in week {_number(digest)}{f', {change}' if change else ''}",
+        *_cause_words(digest),
         *_wasted_words(digest),
     ]
     return f"{'; '.join([*parts, *_missing(digest)])}."
+
+
+def _cause_words(digest: WeekDigest) -> Iterator[str]:
+    """The largest cause of the change."""
+    if digest.causes and digest.change is not None and digest.change.nano:
+        first = digest.causes[0]
+        of = "" if digest.team else f"{display.name(first.team)}: "
+        yield f"most of all {of}{cause_words(first)} ({display.signed_money(first.nano)})"
 
 
 def _wasted_words(digest: WeekDigest) -> Iterator[str]:
@@ -411,6 +422,10 @@ def _sections(digest: WeekDigest) -> Iterator[MessageSection]:
         yield MessageSection(
             "Where it went", items=tuple(_buckets(digest, digest.waste)), chart=days_chart(digest)
         )
+    if digest.causes:
+        more = len(digest.causes) - _MOST_CAUSES
+        cut = f", {_MOST_CAUSES} of {more + _MOST_CAUSES:,}" if more > 0 else ""
+        yield MessageSection(f"Why it changed{cut}", items=tuple(_causes(digest)))
     yield from _actions(digest)
     yield from over_sections(digest)
     if digest.teams:
@@ -422,6 +437,12 @@ def _sections(digest: WeekDigest) -> Iterator[MessageSection]:
         )
         yield MessageSection(title, items=tuple(_jobs(digest)))
     yield MessageSection("What this rests on", items=tuple(_grounds(digest)))
+
+
+def _causes(digest: WeekDigest) -> Iterator[str]:
+    for cause in digest.causes[:_MOST_CAUSES]:
+        of = "" if digest.team else f"{display.name(cause.team)}: "
+        yield f"{display.signed_money(cause.nano)} {digest.currency} {of}{cause_words(cause)}"
 
 
 def _buckets(digest: WeekDigest, waste: WasteReport) -> Iterator[str]:

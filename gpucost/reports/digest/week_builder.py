@@ -38,11 +38,13 @@ from gpucost.reports.digest.week_model import (
     WeekDigest,
     WeekWaits,
 )
+from gpucost.reports.month.change_causes import ChangeCause, change_causes
 from gpucost.reports.month.inputs import (
     ENOUGH,
     JOB_KEY,
     WindowFacts,
     covered_least,
+    span_time,
 )
 from gpucost.reports.month.model import (
     GroupRow,
@@ -65,8 +67,8 @@ from gpucost.reports.waste.waste_report import (
     wasteful_jobs,
 )
 
-DIGEST_DIMS = (*JOB_KEY, "team", "bucket")
-BEFORE_DIMS = ("team", "bucket")
+DIGEST_DIMS = (*JOB_KEY, "team", "bucket", "model")
+BEFORE_DIMS = ("team", "bucket", "cluster", "model")
 TOP_JOBS = 5
 TOP_ACTIONS = 3
 
@@ -157,7 +159,22 @@ def build_week(inputs: WeekInputs) -> WeekDigest:
         job_count=tables.jobs,
         teams=() if inputs.team else _teams(inputs, teams, times, by_team, waste),
         waits=_waits(inputs),
+        causes=() if not_compared else _causes(inputs, lines, before),
     )
+
+
+def _causes(inputs: WeekInputs, lines: pd.DataFrame, before: pd.DataFrame) -> tuple[ChangeCause, ...]:
+    """Why the week cost another amount than the one before; they add up to ``change``."""
+    if inputs.team:
+        lines, before = (each[each["bucket"] == Bucket.HELD] for each in (lines, before))
+    times = (
+        span_time(windows, week.window)
+        for windows, week in (
+            (inputs.windows, inputs.week),
+            (inputs.previous_windows, inputs.week.previous()),
+        )
+    )
+    return change_causes(lines, before, *times)
 
 
 def budget_of(monthly_nano: int, windows: Iterable[Window]) -> int:

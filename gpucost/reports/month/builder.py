@@ -54,6 +54,7 @@ from gpucost.reports.month.inputs import (
     MonthInputs,
     TeamAccount,
     compare,
+    span_time,
 )
 from gpucost.reports.month.model import (
     CapacityBuckets,
@@ -126,7 +127,14 @@ def build_month(inputs: MonthInputs, *, top: int = TOP, every_job: bool = False)
         methods=_methods(inputs, tables, comparison),
         problems=problem_rows(without_bounds(inputs.problems)),
         provenance=provenance(inputs, lines),
-        causes=None if previous is None else change_causes(held, previous),
+        causes=None
+        if previous is None
+        else change_causes(
+            held,
+            previous,
+            span_time(inputs.windows, inputs.month.window),
+            span_time(inputs.previous_windows, inputs.month.previous().window),
+        ),
     )
 
 

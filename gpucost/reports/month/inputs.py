@@ -8,6 +8,7 @@ covers both alike.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -20,6 +21,7 @@ from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import Month, Window
 from gpucost.reports.base.display import percent, visible
 from gpucost.reports.base.values import CostAmount
+from gpucost.reports.month.change_causes import SpanTime
 from gpucost.reports.waste.recommendations import KnownFinding
 from gpucost.reports.waste.waste_report import WasteAssessment, WasteInputs
 
@@ -225,6 +227,18 @@ def compare(
     elif covered < ENOUGH and not whole_so_far:
         reason = f"this month covered {_percent(covered)}{least}"
     return MonthComparison(covered, before, covered < ENOUGH and whole_so_far, reason)
+
+
+def span_time(windows: Sequence[WindowFacts], span: Window) -> SpanTime:
+    """How much of ``span`` there is, up to its last window: what comes later is not missing yet."""
+    end_ms = max((min(item.end_ms, span.end_ms) for item in windows), default=span.end_ms)
+    covered: dict[str, int] = defaultdict(int)
+    observed: dict[str, int] = defaultdict(int)
+    for item in windows:
+        inside = span.overlap_ms(item.start_ms, item.end_ms)
+        covered[item.cluster] += inside
+        observed[item.cluster] += item.observed_ms * inside // (item.end_ms - item.start_ms)
+    return SpanTime(end_ms - span.start_ms, dict(covered), dict(observed))
 
 
 def covered_least(

@@ -30,6 +30,7 @@ from gpucost.reports.base.values import (
     UsageSignal,
     ratio,
 )
+from gpucost.reports.month.change_causes import cause_words
 from gpucost.reports.month.model import (
     CAPACITY_BUCKETS,
     NO_ADJUSTMENTS,
@@ -306,6 +307,7 @@ def to_html(report: MonthReport) -> str:
         budget_words=budget_words(report),
         buckets=CAPACITY_BUCKETS,
         most_rows=MOST_ROWS,
+        cause_words=cause_words,
     )
 
 

@@ -17,6 +17,7 @@ from gpucost.domain.time import iso
 from gpucost.reports.base import display
 from gpucost.reports.base.values import NOTHING, CostAmount, ratio
 from gpucost.reports.month.allocations import AllocationRow, Allocations
+from gpucost.reports.month.change_causes import cause_words
 from gpucost.reports.month.model import (
     NO_ADJUSTMENTS,
     GroupRow,
@@ -57,6 +58,7 @@ from gpucost.reports.render.terminal_waste import print_to_do, waste_section
 _NARROW = 116  # below this many columns the tables drop repeated values
 _NARROW_ALLOCATIONS = 100
 _FEW_TO_DO = 5
+_FEW_CAUSES = 3
 _MOST_JOB_NAME = 34
 _STYLES = {
     Bucket.HELD: "cyan",
@@ -191,11 +193,16 @@ def _headline(report: MonthReport) -> Text:
         f" for {display.hours(held.board_ms)} GPU-hours held by {display.counted(report.totals.jobs, 'job')}",
     )
     if report.totals.change is not None:
-        text.append(f", {display.relative(report.totals.change)} against the month before")
+        change = report.totals.change
+        money = "" if change.nano is None else f"{display.signed_money(change.nano)} {report.currency}, "
+        text.append(f", {money}{display.relative(change)} against the month before")
     else:
         text.append(f", {display.MISSING} against the month before")
     if report.comparison.note:
         text.append(f" ({report.comparison.note})")
+    for cause in (report.causes or ())[:_FEW_CAUSES]:
+        text.append(f"\n  {display.signed_money(cause.nano)}", "bold")
+        text.append(f" {display.name(cause.team)}: {cause_words(cause)}")
     if report.adjustments:
         totals = report.totals
         text.append(f"\n{display.signed_money(totals.adjustments.nano)} {report.currency} of adjustments, ")
