@@ -11,11 +11,16 @@ either side.
 
 from __future__ import annotations
 
+import ast
+import inspect
+import itertools
 import re
+import textwrap
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from decimal import Decimal
-from typing import Annotated, Self, TypeVar, get_args
+from functools import cache
+from typing import Annotated, Any, Self, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
@@ -104,22 +109,49 @@ NanoAmount = Annotated[int, BeforeValidator(_amount)]
 """A decimal number of at least 0, as an integer count of 1e-9."""
 
 
-def load_yaml(text: str, file: str, model: type[M]) -> M:
-    """YAML ``text`` as a validated ``model``; ``file`` is only named in errors.
+def load_yaml(text: str, file: str, model: type[M], *, is_ours: bool = False) -> M:
+    """YAML ``text`` as a validated ``model``; ``file`` is only named in errors. What ``is_ours`` came with
+    the program.
 
     Raises ConfigError for the first error in the order of the file, with its line.
     """
-    values, lines = read_yaml(text, file)
+    values, lines = read_yaml(text, file, is_ours=is_ours)
     try:
         return model.model_validate(values)
     except ValidationError as error:
         raise config_error(error, file, model, lines) from None
 
 
-def read_yaml(text: str, file: str) -> tuple[object, Mapping[KeyPath, int]]:
+def read_yaml(text: str, file: str, *, is_ours: bool = False) -> tuple[object, Mapping[KeyPath, int]]:
     """The plain values of a document, unchecked, and the line of each key path. Raises ConfigError."""
-    document = _Document(file)
+    document = _Document(file, _OUR_LOADER if is_ours else yaml.SafeLoader)
     return document.read(text), document.lines
+
+
+def described(model: type[BaseModel], key: str) -> str:
+    """What is said of a field: by its declaration, else by the docstring below it, as far as the source code
+    is there. Sources are read when somebody asks, not at every start."""
+    return model.model_fields[key].description or _docstrings(model).get(key, "")
+
+
+@cache
+def _docstrings(model: type[BaseModel]) -> Mapping[str, str]:
+    """The docstrings below the fields of a model and of what it inherits from."""
+    found: dict[str, str] = {}
+    for kind in reversed(model.__mro__):
+        if not issubclass(kind, BaseModel) or kind is BaseModel:
+            continue
+        try:
+            (body,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+        except (OSError, TypeError):
+            continue
+        lines = body.body if isinstance(body, ast.ClassDef) else []
+        for field, text in itertools.pairwise(lines):
+            if not (isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)):
+                continue
+            if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
+                found[field.target.id] = inspect.cleandoc(str(text.value.value))
+    return found
 
 
 def config_error(
@@ -178,7 +210,7 @@ def _descend(model: type[BaseModel], path: KeyPath) -> tuple[type[BaseModel], st
         fields = {each.alias or name: each for name, each in model.model_fields.items()}
         field = fields.get(part) if isinstance(part, str) else None
         if field is not None:
-            description = field.description or ""
+            description = described(model, str(part))
             model = model_in(field.annotation) or model
     return model, description
 
@@ -190,20 +222,25 @@ def model_in(annotation: object) -> type[BaseModel] | None:
     return next((found for part in get_args(annotation) if (found := model_in(part))), None)
 
 
+# For files of others the loader in Python: the one in C overruns its stack on deep nesting and takes the
+# process with it.
+_OUR_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
 class _Document:
     """One YAML document while it is turned into plain values; ``lines`` maps each key path to its line."""
 
-    def __init__(self, file: str) -> None:
+    def __init__(self, file: str, loader: Callable[[str], Any]) -> None:
         self.file = file
+        self._loader = loader
         self.lines: dict[KeyPath, int] = {}
         self._seen: set[int] = set()
 
     def read(self, text: str) -> object:
         if len(text) > MAX_CHARS:
             raise ConfigError(self.file, "size", len(text), f"at most {MAX_CHARS:,} characters")
-        # The pure-Python loader: the C one overruns its stack on deep nesting and takes the process with it.
         try:
-            node = yaml.SafeLoader(text).get_single_node()
+            node = self._loader(text).get_single_node()
         except yaml.YAMLError as error:
             mark = getattr(error, "problem_mark", None)
             problem = getattr(error, "problem", None) or "a character that text cannot hold"

@@ -177,9 +177,10 @@ class PriceBook:
     _timelines: dict[object, tuple[RateSpan, ...]] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
-    def parse(cls, text: str, file: str) -> PriceBook:
-        """YAML text -> PriceBook; ``file`` is named in errors. Raises ConfigError for the first of them."""
-        return cls(load_yaml(text, file, BookFile))
+    def parse(cls, text: str, file: str, *, is_ours: bool = False) -> PriceBook:
+        """YAML text -> PriceBook; ``file`` is named in errors. Raises ConfigError for the first of them. The
+        book that comes with gpucost ``is_ours``."""
+        return cls(load_yaml(text, file, BookFile, is_ours=is_ours))
 
     @property
     def currency(self) -> str:

@@ -24,7 +24,7 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
-from gpucost.domain.configfile import wrong
+from gpucost.domain.configfile import described, wrong
 from gpucost.domain.errors import ErrorRemark, InputError
 from gpucost.domain.time import parse_duration
 from gpucost.settings.secret_files import read_small
@@ -140,7 +140,6 @@ class SettingsGroup(BaseModel):
     model_config = ConfigDict(
         extra="forbid",
         frozen=True,
-        use_attribute_docstrings=True,
         hide_input_in_errors=True,
         arbitrary_types_allowed=True,
     )
@@ -187,7 +186,7 @@ def settings_table(model: type[SettingsGroup], variable: Callable[[str], str] | 
         if key in inner:
             continue
         named = f"`{key}`<br>`{variable(key)}`" if variable else f"`{key}`"
-        yield f"| {named} | {_default(field)} | {settings_text(field.description)} |"
+        yield f"| {named} | {_default(field)} | {settings_text(described(model, key))} |"
 
 
 def settings_text(description: str | None) -> str:

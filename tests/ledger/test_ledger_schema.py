@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from gpucost.domain.errors import InputError, LedgerUnavailable
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, Window
 from gpucost.ledger import Ledger, LedgerState, LedgerTooNew
-from gpucost.ledger.db.database import LedgerDatabase, alembic_config
+from gpucost.ledger.db.database import LedgerDatabase, _revisions, alembic_config
 from gpucost.ledger.db.tables import METADATA
 from tests.ledger.builders import MONTH, NOW_MS, ingest, line
 from tests.ledger.first_release import load
@@ -84,6 +85,25 @@ def test_a_ledger_of_the_first_release_goes_through_every_migration(
         assert ledger.verify() == (), "and it goes on"
         row = ledger.aggregate(EVERYTHING, following, ["team"]).iloc[0]
         assert row[list(measured)].to_dict() == measured
+
+
+def test_a_new_file_gets_what_all_migrations_make(tmp_path: Path) -> None:
+    """After a new migration: write what ``_dump`` says of it to gpucost/ledger/migrations/newest.sql."""
+    engine = create_engine(f"sqlite:///{tmp_path / 'migrated.db'}")
+    with engine.begin() as connection:
+        newest = revisions(connection)
+        command.upgrade(alembic_config(connection), "head")
+    engine.dispose()
+    open_ledger(f"sqlite:///{tmp_path / 'new.db'}").close()
+    migrated, new = _dump(tmp_path / "migrated.db"), _dump(tmp_path / "new.db")
+    assert new == migrated
+    assert _revisions() == tuple(reversed(newest))
+
+
+def _dump(file: Path) -> str:
+    with closing(sqlite3.connect(file)) as connection:
+        statements = [each for each in connection.iterdump() if each not in ("BEGIN TRANSACTION;", "COMMIT;")]
+    return "".join(f"{statement}\n" for statement in statements)
 
 
 @pytest.mark.fault(45)

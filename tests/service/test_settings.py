@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from gpucost.domain.configfile import described
 from gpucost.domain.errors import ConfigError
 from gpucost.domain.gpu import ShareBasis
 from gpucost.service.settings.api import ApiSettings
@@ -242,8 +243,8 @@ def test_every_setting_says_what_it_is() -> None:
     groups = Settings.groups()
     for name, model in (*groups.items(), *groups_in(groups["detectors"]).items()):
         assert model.__doc__
-        for key, field in model.model_fields.items():
-            assert field.description or key in groups_in(model), f"{name}.{key} has no description"
+        for key in model.model_fields:
+            assert described(model, key) or key in groups_in(model), f"{name}.{key} has no description"
 
 
 @pytest.mark.parametrize("setting", ["prometheus: {{bearer_token_file: {}}}", "ledger: {{url_file: {}}}"])

@@ -16,6 +16,7 @@ from gpucost.cluster.objects.scheduler_config import (
     SchedulerConfigs,
     VolcanoConfig,
 )
+from gpucost.domain.configfile import described
 from gpucost.domain.errors import ConfigError
 from gpucost.kube.watch.scheduler_reader import NAMES, SchedulerNames
 from gpucost.service.settings.advisor import AdvisingSettings, WebhookSettings
@@ -72,8 +73,8 @@ def test_every_setting_is_an_environment_variable_and_says_what_it_is(
     assert {*groups} == {"kueue", "volcano"}
     for group, model in groups.items():
         assert model.__doc__
-        for key, field in model.model_fields.items():
-            assert field.description, key
+        for key in model.model_fields:
+            assert described(model, key), key
             assert f"GPUCOST_ADVISOR__{group}__{key}".upper() in names
     keys = WebhookSettings.model_fields.keys() - groups_in(WebhookSettings)
     assert {f"GPUCOST_WEBHOOK__{key}".upper() for key in keys} <= names

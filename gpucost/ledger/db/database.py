@@ -1,25 +1,25 @@
-"""The engine: connection settings, transactions, migrations, and the database's errors as ours."""
+"""The engine: connection settings, transactions, migrations, and the database's errors as ours.
+
+Alembic and the driver of PostgreSQL are imported where they are needed: together they take longer to load
+than a report of a small cluster takes.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import sqlite3
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 from urllib.parse import quote
 
-import psycopg
-from alembic import command
-from alembic.config import Config
-from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import Column, Connection, Engine, Table, create_engine, event, insert, text
+from sqlalchemy import Column, Connection, Engine, Table, create_engine, event, insert, inspect, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -35,9 +35,15 @@ from gpucost.domain.errors import (
 )
 from gpucost.ledger.db.records import LedgerTooNew
 
+if TYPE_CHECKING:
+    import psycopg
+    from alembic.config import Config
+
 _ALLOWED_URL = "sqlite:///FILE, sqlite:////ABSOLUTE/FILE or postgresql+psycopg://USER:PASSWORD@HOST/NAME"
 _POSTGRES = "postgresql+psycopg"
 _MIGRATIONS = Path(__file__).parent.parent / "migrations"
+_NEWEST_SCHEMA = _MIGRATIONS / "newest.sql"
+"""What all migrations make of an empty SQLite database; a test compares the two."""
 
 # Sums over millions of lines by holder and unit: with less memory the server sorts them on disk, and
 # compiling the query takes longer than it saves. Options in the URL override these.
@@ -133,7 +139,7 @@ class LedgerDatabase:
         """
         with self.read() as connection:
             _is_current(connection)
-            found = MigrationContext.configure(connection).get_current_heads()
+            found = _heads(connection)
         return ", ".join(found), _revisions()[0]
 
     def close(self) -> None:
@@ -392,6 +398,8 @@ def alembic_config(connection: Connection) -> Config:
 
 
 def _config() -> Config:
+    from alembic.config import Config
+
     config = Config()
     config.set_main_option("script_location", str(_MIGRATIONS))
     return config
@@ -399,14 +407,22 @@ def _config() -> Config:
 
 @cache
 def _revisions() -> tuple[str, ...]:
-    """Those that this code knows, the newest first. To find them every migration's file is read and run."""
-    return tuple(script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions())
+    """Those that this code knows, the newest first, by the names of their files."""
+    files = (_MIGRATIONS / "versions").glob("[0-9]*_*.py")
+    return tuple(sorted((file.name.partition("_")[0] for file in files), reverse=True))
+
+
+def _heads(connection: Connection) -> tuple[str, ...]:
+    """The revision of the schema as it says itself; empty where there is none."""
+    if not inspect(connection).has_table("alembic_version"):
+        return ()
+    return tuple(connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalars())
 
 
 def _is_current(connection: Connection) -> bool:
     """Whether the schema is the one of this code. Raises LedgerTooNew when it is a later one."""
     newest, *earlier = _revisions()
-    current = set(MigrationContext.configure(connection).get_current_heads())
+    current = set(_heads(connection))
     if not all(isinstance(revision, str) for revision in current):  # a null, in spite of the schema
         raise LedgerDamaged(f"its schema has no revision: {_DAMAGED}")
     unknown = current - {newest, *earlier}
@@ -419,13 +435,30 @@ def _is_current(connection: Connection) -> bool:
 
 
 def _has_tables(connection: Connection) -> bool:
-    return bool(MigrationContext.configure(connection).get_current_heads())
+    return bool(_heads(connection))
 
 
 def _migrate(connection: Connection) -> None:
     """Checks again once it has the lock: another process may have migrated first."""
-    if not _is_current(connection):
-        command.upgrade(alembic_config(connection), "head")
+    if _is_current(connection):
+        return
+    if connection.dialect.name == "sqlite" and not inspect(connection).get_table_names():
+        for statement in _statements(_NEWEST_SCHEMA.read_text()):
+            connection.exec_driver_sql(statement)
+        return
+    from alembic import command
+
+    command.upgrade(alembic_config(connection), "head")
+
+
+def _statements(script: str) -> Iterator[str]:
+    """Of a script in which each ends with its line."""
+    found = ""
+    for line in script.splitlines(keepends=True):
+        found += line
+        if sqlite3.complete_statement(found):
+            yield found.strip()
+            found = ""
 
 
 @contextmanager
@@ -436,16 +469,25 @@ def _translated() -> Iterator[None]:
         raise LedgerUnavailable(f"all connections to the ledger are in use: {error}") from error
     except DBAPIError as error:
         raise _our_error(error.orig, disconnected=error.connection_invalidated) from error
-    except (sqlite3.Error, psycopg.Error) as error:
-        raise _our_error(error, disconnected=False) from error
     except UnicodeDecodeError as error:  # of SQLite's own messages, which quote what a page holds
         raise LedgerDamaged(f"{error}: {_DAMAGED}") from error
+    except Exception as error:
+        if isinstance(error, sqlite3.Error) or _of_postgres(error) is not None:
+            raise _our_error(error, disconnected=False) from error
+        raise
+
+
+def _of_postgres(error: BaseException | None) -> psycopg.Error | None:
+    """The error, if it is one of PostgreSQL's driver: none is, before that is loaded."""
+    driver = sys.modules.get("psycopg")
+    is_one = driver is not None and isinstance(error, driver.Error)
+    return cast("psycopg.Error", error) if is_one else None
 
 
 def is_damage(error: BaseException | None) -> bool:
     """Whether the database itself reports that it cannot read what it stored."""
-    if isinstance(error, psycopg.Error):
-        return error.sqlstate in _POSTGRES_DAMAGED
+    if (of_postgres := _of_postgres(error)) is not None:
+        return of_postgres.sqlstate in _POSTGRES_DAMAGED
     if str(error).startswith("Could not decode to UTF-8"):
         return True
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in _SQLITE_DAMAGED
@@ -461,9 +503,9 @@ def _our_error(error: BaseException | None, *, disconnected: bool) -> LedgerErro
         return LedgerUnavailable(f"{message} ({getattr(error, 'sqlite_errorname', code)}){hint}")
     if is_damage(error):
         return LedgerDamaged(f"{message}: {_DAMAGED}")
-    if isinstance(error, psycopg.Error):
-        state = error.sqlstate
-        lost = state is None and isinstance(error, psycopg.OperationalError)
+    if (of_postgres := _of_postgres(error)) is not None:
+        state = of_postgres.sqlstate
+        lost = state is None and isinstance(of_postgres, sys.modules["psycopg"].OperationalError)
         if lost or (state or "").startswith(_POSTGRES_UNAVAILABLE):
             return LedgerUnavailable(message)
     if disconnected:

@@ -1,5 +1,6 @@
 """The tables of what the service keeps beside usage. No cost is computed from them: rows change.
 
+Findings, which describe the present: they change, and their events, which only grow, record how.
 Conversations and their deliveries (what was sent to channels, and what is on its way); alert groups as
 Alertmanager sent them, until they are processed; API keys (what each may do, never its secret); login
 sessions, until a day after they have ended; and wait predictions of the last 90 days.
@@ -7,13 +8,13 @@ sessions, until a day after they have ended; and wait predictions of the last 90
 
 from __future__ import annotations
 
-from sqlalchemy import Boolean, CheckConstraint, Index, Integer, Text
+from sqlalchemy import Boolean, CheckConstraint, Float, Index, Integer, Text, UniqueConstraint
 from sqlalchemy import text as sql
-from sqlmodel import Field
 
 from gpucost.ledger.db.tables import (
     LedgerModel,
     big_int,
+    of_column,
     row_id,
     table_of,
 )
@@ -21,7 +22,7 @@ from gpucost.ledger.db.tables import (
 WAITING = "state = 'waiting'"
 
 
-class NotifyConversation(LedgerModel, table=True):
+class NotifyConversation(LedgerModel):
     """What one channel was sent about one subject. ``changed_ms`` is the last instant at which something was
     sent."""
 
@@ -30,8 +31,8 @@ class NotifyConversation(LedgerModel, table=True):
         CheckConstraint("posted_ms >= 0 AND changed_ms >= posted_ms", name="instants"),
         Index(None, "changed_ms"),
     )
-    channel: str = Field(primary_key=True)
-    key: str = Field(primary_key=True)
+    channel: str = of_column(primary_key=True)
+    key: str = of_column(primary_key=True)
     topic: str
     kind: str
     team: str
@@ -44,7 +45,7 @@ class NotifyConversation(LedgerModel, table=True):
     changed_ms: int = big_int()
 
 
-class NotifyPost(LedgerModel, table=True):
+class NotifyPost(LedgerModel):
     """One delivery on its way, or how it ended: ``ended_ms`` is when it was sent, given up, or replaced by a
     later one about the same subject (superseded). ``since_ms`` is since when it may be tried: its age. An
     ``urgent`` one goes before others, and so does what waits before it in its conversation.
@@ -71,11 +72,11 @@ class NotifyPost(LedgerModel, table=True):
     kind: str
     act: str
     version: str
-    message: str = Field(sa_type=Text)
+    message: str = of_column(type_=Text)
     created_ms: int = big_int()
     since_ms: int = big_int()
     due_ms: int = big_int()
-    tries: int = Field(sa_type=Integer)
+    tries: int = of_column(type_=Integer)
     urgent: bool
     trouble: str
     state: str
@@ -86,7 +87,7 @@ NOTIFY_CONVERSATION = table_of(NotifyConversation)
 NOTIFY_POST = table_of(NotifyPost)
 
 
-class AlertGroupRow(LedgerModel, table=True):
+class AlertGroupRow(LedgerModel):
     """What Alertmanager sent last of one group. ``key`` is the hash of its ``groupKey``, ``size`` the
     characters of ``content``."""
 
@@ -95,9 +96,9 @@ class AlertGroupRow(LedgerModel, table=True):
         CheckConstraint("received_ms >= 0", name="received"),
         Index(None, "received_ms"),
     )
-    key: str = Field(primary_key=True)
-    content: str = Field(sa_type=Text)
-    firing: bool = Field(sa_type=Boolean)
+    key: str = of_column(primary_key=True)
+    content: str = of_column(type_=Text)
+    firing: bool = of_column(type_=Boolean)
     size: int = big_int()
     received_ms: int = big_int()
 
@@ -105,7 +106,7 @@ class AlertGroupRow(LedgerModel, table=True):
 ALERT_GROUP = table_of(AlertGroupRow)
 
 
-class ApiKeyRow(LedgerModel, table=True):
+class ApiKeyRow(LedgerModel):
     """An API key. ``teams`` and ``clusters`` are JSON lists, sorted; without ``clusters`` it is for all of
     them.
 
@@ -118,11 +119,11 @@ class ApiKeyRow(LedgerModel, table=True):
         CheckConstraint("created_ms >= 0", name="created"),
         CheckConstraint("(revoked_ms IS NULL) = (revoked_by = '')", name="revoked"),
     )
-    id: str = Field(primary_key=True)
+    id: str = of_column(primary_key=True)
     sha256: str
     role: str
-    teams: str = Field(sa_type=Text)
-    clusters: str | None = Field(sa_type=Text)
+    teams: str = of_column(type_=Text)
+    clusters: str | None = of_column(type_=Text)
     expires_ms: int | None = big_int()
     created_ms: int = big_int()
     created_by: str
@@ -135,7 +136,7 @@ class ApiKeyRow(LedgerModel, table=True):
 API_KEY = table_of(ApiKeyRow)
 
 
-class LoginSessionRow(LedgerModel, table=True):
+class LoginSessionRow(LedgerModel):
     """A login session of a person: the SHA-256 of its token, who logged in and how, never what they may do.
     ``groups`` is a JSON list. Rows go a day after they have ended."""
 
@@ -145,15 +146,15 @@ class LoginSessionRow(LedgerModel, table=True):
         CheckConstraint("(revoked_ms IS NULL) = (revoked_by = '')", name="revoked"),
         Index(None, "expires_ms"),
     )
-    id: str = Field(primary_key=True)
-    sha256: str = Field(unique=True)
+    id: str = of_column(primary_key=True)
+    sha256: str = of_column(unique=True)
     method: str
     subject: str
     credential: str
-    groups: str = Field(sa_type=Text)
+    groups: str = of_column(type_=Text)
     created_ms: int = big_int()
     expires_ms: int = big_int()
-    login_sha256: str = Field(unique=True)
+    login_sha256: str = of_column(unique=True)
     revoked_ms: int | None = big_int()
     revoked_by: str
 
@@ -164,7 +165,7 @@ LOGIN_SESSION = table_of(LoginSessionRow)
 UNDECIDED = "started_ms IS NULL AND gone_ms IS NULL"
 
 
-class WaitPredictionRow(LedgerModel, table=True):
+class WaitPredictionRow(LedgerModel):
     """The advisor's first prediction of a workload's wait, and the outcome.
 
     ``queue`` is its ClusterQueue. Waits count from ``asked_ms``; null where they lie beyond the horizon.
@@ -186,8 +187,8 @@ class WaitPredictionRow(LedgerModel, table=True):
         ),
         {"sqlite_with_rowid": False},
     )
-    cluster: str = Field(primary_key=True)
-    workload_uid: str = Field(primary_key=True)
+    cluster: str = of_column(primary_key=True)
+    workload_uid: str = of_column(primary_key=True)
     namespace: str
     name: str
     queue: str
@@ -206,3 +207,74 @@ class WaitPredictionRow(LedgerModel, table=True):
 
 
 WAIT_PREDICTION = table_of(WaitPredictionRow)
+
+
+UNRESOLVED = "state <> 'resolved'"
+
+
+class FindingRow(LedgerModel):
+    """An episode of an anti-pattern. ``revision`` grows with every change of the row."""
+
+    __tablename__ = "finding"
+    __table_args__ = (
+        UniqueConstraint("cluster", "fingerprint", "episode"),
+        CheckConstraint("state IN ('open', 'acknowledged', 'muted', 'resolved')", name="state"),
+        Index(
+            "ix_finding_unresolved",
+            "cluster",
+            "fingerprint",
+            unique=True,
+            sqlite_where=sql(UNRESOLVED),
+            postgresql_where=sql(UNRESOLVED),
+        ),
+        Index(None, "cluster", "closed_at_ms"),
+        Index(None, "team"),
+    )
+    id: int | None = row_id()
+    revision: int = of_column(type_=Integer)
+    fingerprint: str
+    episode: int = of_column(type_=Integer)
+    cluster: str
+    pattern: str
+    variant: str
+    subject_kind: str
+    subject_name: str
+    subject_namespace: str
+    subject_uid: str
+    team: str
+    queue: str
+    severity: str
+    state: str
+    opened_at_ms: int = big_int()
+    since_ms: int = big_int()
+    last_seen_ms: int = big_int()
+    closed_at_ms: int | None = big_int()
+    clean_evaluations: int = of_column(type_=Integer)
+    rehearsal: bool
+    exempt_until_ms: int | None = big_int()
+    muted_until_ms: int | None = big_int()
+    acknowledged_by: str | None
+    acknowledged_at_ms: int | None = big_int()
+    acknowledged_note: str | None
+    content: str
+    board_ms: int = big_int()
+    nano: int | None = big_int()
+    counted: bool
+    boards_now: float = of_column(type_=Float(53))
+
+
+class FindingEventRow(LedgerModel):
+    """Who did what to a finding, when."""
+
+    __tablename__ = "finding_event"
+    __table_args__ = (Index(None, "finding_id"),)
+    id: int | None = row_id()
+    finding_id: int = big_int(foreign_key="finding.id")
+    at_ms: int = big_int()
+    author: str
+    action: str
+    detail: str
+
+
+FINDING = table_of(FindingRow)
+FINDING_EVENT = table_of(FindingEventRow)

@@ -1,4 +1,4 @@
-"""The tables of usage, months, waste and findings.
+"""The tables of usage, months and waste.
 
 Usage lines hold integer ids; the names they stand for are kept once, in four dimensions. ``unit``,
 ``holder``, ``rate`` and ``team_rule`` rows are identified by the hash of their content (``content_key``), are
@@ -15,27 +15,30 @@ transaction can be committed with only the first.
 Sealed months have their lines in files. ``seal_begun`` opens the same triggers, until ``month_seal`` has a
 row of the same number.
 
-``waste_line`` and ``waste_window`` record the waste of usage lines and are closed with their month;
-``finding_event`` only grows. A finding describes the present: it changes, and its events record how.
+``waste_line`` and ``waste_window`` record the waste of usage lines and are closed with their month.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     CheckConstraint,
+    Column,
     Float,
+    ForeignKey,
     ForeignKeyConstraint,
     Index,
     Integer,
     MetaData,
+    String,
     Table,
     UniqueConstraint,
 )
-from sqlalchemy import text as sql
-from sqlmodel import Field, SQLModel
+from sqlalchemy.types import TypeEngine
 
 from gpucost.domain.buckets import Bucket, Waste
 
@@ -43,15 +46,27 @@ from gpucost.domain.buckets import Bucket, Waste
 ROW_ID = BigInteger().with_variant(Integer, "sqlite")
 
 
+_TYPES: Mapping[str, type[TypeEngine[Any]]] = {"int": Integer, "str": String, "float": Float, "bool": Boolean}
+_NULLABLE = " | None"
+
+
+def of_column(*, foreign_key: str = "", **options: Any) -> Any:
+    """What a column is beyond its annotation; ``options`` are those of sqlalchemy.Column."""
+    return foreign_key, options
+
+
 def row_id() -> Any:
-    return Field(default=None, primary_key=True, sa_type=ROW_ID)
+    return of_column(primary_key=True, type_=ROW_ID)
 
 
 def big_int(**options: Any) -> Any:
-    return Field(sa_type=BigInteger, **options)
+    return of_column(type_=BigInteger, **options)
 
 
-class LedgerModel(SQLModel):
+class LedgerModel:
+    """A table: its columns in their order, each as its annotation and ``of_column`` say. No row is ever an
+    object of it: an ORM would be a tenth of a second at the start of every command."""
+
     metadata: ClassVar[MetaData] = MetaData(
         naming_convention={
             "ix": "ix_%(table_name)s_%(column_0_N_name)s",
@@ -61,25 +76,42 @@ class LedgerModel(SQLModel):
             "pk": "pk_%(table_name)s",
         }
     )
+    __tablename__: ClassVar[str]
+    __table_args__: ClassVar[tuple[Any, ...]] = ()
+
+    def __init_subclass__(cls) -> None:
+        columns = [_column(name, said, vars(cls).get(name)) for name, said in cls.__annotations__.items()]
+        *rest, last = cls.__table_args__ or ({},)
+        options, further = (last, rest) if isinstance(last, dict) else ({}, [*rest, last])
+        Table(cls.__tablename__, cls.metadata, *columns, *further, **options)
 
 
-class LedgerMeta(LedgerModel, table=True):
+def _column(name: str, annotation: str, further: tuple[str, dict[str, Any]] | None) -> Column[Any]:
+    foreign_key, options = further or ("", {})
+    keys = [ForeignKey(foreign_key)] if foreign_key else []
+    kind = options.get("type_", _TYPES[annotation.removesuffix(_NULLABLE)])
+    is_key = options.get("primary_key", False)
+    rest = {key: value for key, value in options.items() if key != "type_"}
+    return Column(name, kind, *keys, nullable=annotation.endswith(_NULLABLE) and not is_key, **rest)
+
+
+class LedgerMeta(LedgerModel):
     """One row: the currency of every amount, set by the first window that has a price."""
 
     __tablename__ = "ledger_meta"
     __table_args__ = (CheckConstraint("id = 1", name="one_row"),)
-    id: int = Field(primary_key=True, sa_type=Integer, sa_column_kwargs={"autoincrement": False})
+    id: int = of_column(primary_key=True, type_=Integer, autoincrement=False)
     currency: str
     created_at_ms: int = big_int()
 
 
-class UnitRow(LedgerModel, table=True):
+class UnitRow(LedgerModel):
     """What was held, and where: a node's GPUs as one resource hands them out."""
 
     __tablename__ = "unit"
 
     id: int | None = row_id()
-    content_key: str = Field(unique=True)
+    content_key: str = of_column(unique=True)
     cluster: str
     node: str
     resource: str
@@ -95,19 +127,19 @@ class UnitRow(LedgerModel, table=True):
     pool: str
 
 
-class HolderRow(LedgerModel, table=True):
+class HolderRow(LedgerModel):
     """Who held it: a pod with the attributes it had at the time, and the team the rules gave it."""
 
     __tablename__ = "holder"
 
     id: int | None = row_id()
-    content_key: str = Field(unique=True)
+    content_key: str = of_column(unique=True)
     namespace: str
     pod: str
-    pod_uid: str = Field(index=True)
+    pod_uid: str = of_column(index=True)
     job_kind: str
     job: str
-    job_uid: str = Field(index=True)
+    job_uid: str = of_column(index=True)
     workload: str
     queue: str
     cluster_queue: str
@@ -115,16 +147,16 @@ class HolderRow(LedgerModel, table=True):
     team_label: str
     project: str
     user: str
-    team: str = Field(index=True)
+    team: str = of_column(index=True)
 
 
-class RateRow(LedgerModel, table=True):
+class RateRow(LedgerModel):
     """A price as it was applied. The row with an empty ``rate_id`` stands for "no price"."""
 
     __tablename__ = "rate"
     id: int | None = row_id()
-    content_key: str = Field(unique=True)
-    rate_id: str = Field(unique=True)
+    content_key: str = of_column(unique=True)
+    rate_id: str = of_column(unique=True)
     nano_per_board_hour: int | None = big_int()
     currency: str
     list_nano_per_board_hour: int | None = big_int()
@@ -135,16 +167,16 @@ class RateRow(LedgerModel, table=True):
     discount: str
 
 
-class TeamRuleRow(LedgerModel, table=True):
+class TeamRuleRow(LedgerModel):
     """The text of a team rule that gave holders their team."""
 
     __tablename__ = "team_rule"
     id: int | None = row_id()
-    content_key: str = Field(unique=True)
+    content_key: str = of_column(unique=True)
     team_rule: str
 
 
-class LedgerWindow(LedgerModel, table=True):
+class LedgerWindow(LedgerModel):
     """A window of a cluster: its state, and which of its versions is the current one."""
 
     __tablename__ = "ledger_window"
@@ -164,12 +196,12 @@ class LedgerWindow(LedgerModel, table=True):
     version: int
 
 
-class WindowVersionRow(LedgerModel, table=True):
+class WindowVersionRow(LedgerModel):
     """Every version of every window: what it summed to, and where it came from. Sums are over capacity."""
 
     __tablename__ = "window_version"
     window_id: int = big_int(primary_key=True, foreign_key="ledger_window.id")
-    version: int = Field(primary_key=True, sa_type=Integer)
+    version: int = of_column(primary_key=True, type_=Integer)
     digest: str
     reason: str
     line_count: int = big_int()
@@ -183,7 +215,7 @@ class WindowVersionRow(LedgerModel, table=True):
     written_at_ms: int = big_int()
 
 
-class UsageLine(LedgerModel, table=True):
+class UsageLine(LedgerModel):
     """One line of the window's current version. The natural key is the primary key.
 
     The rule that gave the holder its team explains the line and is no part of it: neither of its key nor of
@@ -202,7 +234,7 @@ class UsageLine(LedgerModel, table=True):
     unit_id: int = big_int(primary_key=True, foreign_key="unit.id")
     holder_id: int = big_int(primary_key=True, foreign_key="holder.id")
     rate_id: int = big_int(primary_key=True, foreign_key="rate.id")
-    bucket: str = Field(primary_key=True)
+    bucket: str = of_column(primary_key=True)
     board_ms: int = big_int()
     nano: int | None = big_int()
     first_ms: int = big_int()
@@ -225,7 +257,7 @@ class UsageLine(LedgerModel, table=True):
     team_rule_id: int | None = big_int(foreign_key="team_rule.id")
 
 
-class UsageDay(LedgerModel, table=True):
+class UsageDay(LedgerModel):
     """A UTC day of a cluster whose lines are added up: those of every window that starts in it. ``digest``
     covers its sums from the day on which the month was closed, and is empty before."""
 
@@ -238,7 +270,7 @@ class UsageDay(LedgerModel, table=True):
     digest: str
 
 
-class DayLine(LedgerModel, table=True):
+class DayLine(LedgerModel):
     """The sums of a day's lines that differ in pod and node alone: ``unit_id`` is of a unit without a node,
     ``holder_id`` of one without a pod. Measures are those of lines, and ``unpriced_ms``, the time of those
     without a price."""
@@ -252,7 +284,7 @@ class DayLine(LedgerModel, table=True):
     unit_id: int = big_int(primary_key=True, foreign_key="unit.id")
     holder_id: int = big_int(primary_key=True, foreign_key="holder.id")
     rate_id: int = big_int(primary_key=True, foreign_key="rate.id")
-    bucket: str = Field(primary_key=True)
+    bucket: str = of_column(primary_key=True)
     board_ms: int = big_int()
     nano: int | None = big_int()
     unpriced_ms: int = big_int()
@@ -275,24 +307,24 @@ class DayLine(LedgerModel, table=True):
     tensor_over_ms: int | None = big_int()
 
 
-class ProgressLine(LedgerModel, table=True):
+class ProgressLine(LedgerModel):
     """The progress of a pod in a window, by the name of the progress metric."""
 
     __tablename__ = "progress_line"
     __table_args__ = (Index(None, "pod_uid"), {"sqlite_with_rowid": False})
     window_id: int = big_int(primary_key=True, foreign_key="ledger_window.id")
-    pod_uid: str = Field(primary_key=True)
-    name: str = Field(primary_key=True)
-    amount: float = Field(sa_type=Float(53))
+    pod_uid: str = of_column(primary_key=True)
+    name: str = of_column(primary_key=True)
+    amount: float = of_column(type_=Float(53))
 
 
-class WindowProblem(LedgerModel, table=True):
+class WindowProblem(LedgerModel):
     """A problem of a window: what a number could not be computed from."""
 
     __tablename__ = "window_problem"
     __table_args__ = ({"sqlite_with_rowid": False},)
     window_id: int = big_int(primary_key=True, foreign_key="ledger_window.id")
-    seq: int = Field(primary_key=True, sa_type=Integer)
+    seq: int = of_column(primary_key=True, type_=Integer)
     code: str
     cluster: str
     subject: str
@@ -300,12 +332,12 @@ class WindowProblem(LedgerModel, table=True):
     board_ms: int | None = big_int()
 
 
-class MonthRow(LedgerModel, table=True):
+class MonthRow(LedgerModel):
     """A closed month. ``seq`` is the order of closing, which the chain of digests follows."""
 
     __tablename__ = "month"
     seq: int | None = row_id()
-    month: str = Field(unique=True)
+    month: str = of_column(unique=True)
     version: int
     digest: str
     previous_digest: str
@@ -314,12 +346,12 @@ class MonthRow(LedgerModel, table=True):
     reason: str
 
 
-class MonthChargesRow(LedgerModel, table=True):
+class MonthChargesRow(LedgerModel):
     """What teams were charged when a month was closed; ``files``, ``weights`` and ``amounts`` are JSON.
     ``content_key`` covers the row."""
 
     __tablename__ = "month_charges"
-    month: str = Field(primary_key=True, foreign_key="month.month")
+    month: str = of_column(primary_key=True, foreign_key="month.month")
     content_key: str
     policy_name: str
     policy: str
@@ -330,13 +362,13 @@ class MonthChargesRow(LedgerModel, table=True):
     amounts: str
 
 
-class AdjustmentRow(LedgerModel, table=True):
+class AdjustmentRow(LedgerModel):
     """A correction of a closed month; ``digest`` covers this row and the digest of the one before it."""
 
     __tablename__ = "adjustment"
     __table_args__ = (UniqueConstraint("month", "team", "job_uid", "reference"),)
     id: int | None = row_id()
-    month: str = Field(foreign_key="month.month")
+    month: str = of_column(foreign_key="month.month")
     team: str
     job_uid: str
     board_ms: int = big_int()
@@ -349,7 +381,7 @@ class AdjustmentRow(LedgerModel, table=True):
     digest: str
 
 
-class AuditRow(LedgerModel, table=True):
+class AuditRow(LedgerModel):
     __tablename__ = "audit"
     id: int | None = row_id()
     at_ms: int = big_int()
@@ -364,7 +396,7 @@ METADATA = LedgerModel.metadata
 
 
 def table_of(model: type[LedgerModel]) -> Table:
-    return METADATA.tables[str(model.__tablename__)]
+    return METADATA.tables[model.__tablename__]
 
 
 LEDGER_META = table_of(LedgerMeta)
@@ -385,19 +417,19 @@ ADJUSTMENT = table_of(AdjustmentRow)
 AUDIT = table_of(AuditRow)
 
 
-class RollupStartRow(LedgerModel, table=True):
+class RollupStartRow(LedgerModel):
     __tablename__ = "fold_begun"
     __table_args__ = (
         ForeignKeyConstraint(["month"], ["month_fold.month"], deferrable=True, initially="DEFERRED"),
     )
-    month: str = Field(primary_key=True)
+    month: str = of_column(primary_key=True)
 
 
-class MonthRollupRow(LedgerModel, table=True):
+class MonthRollupRow(LedgerModel):
     """A closed month that was rolled up; ``digest`` covers its days and the digest it was closed with."""
 
     __tablename__ = "month_fold"
-    month: str = Field(primary_key=True, foreign_key="month.month")
+    month: str = of_column(primary_key=True, foreign_key="month.month")
     digest: str
     month_digest: str
     folded_at_ms: int = big_int()
@@ -408,7 +440,7 @@ class MonthRollupRow(LedgerModel, table=True):
     waste_lines: int = big_int()
 
 
-class DayRollupRow(LedgerModel, table=True):
+class DayRollupRow(LedgerModel):
     """Windows of a cluster and UTC day with the same assessment (``assessed``), as one: the first of them,
     ``window_id``, holds what all of them held."""
 
@@ -419,7 +451,7 @@ class DayRollupRow(LedgerModel, table=True):
         Index(None, "start_ms"),
     )
     window_id: int = big_int(primary_key=True, foreign_key="ledger_window.id")
-    month: str = Field(foreign_key="fold_begun.month")
+    month: str = of_column(foreign_key="fold_begun.month")
     cluster: str
     start_ms: int = big_int()
     end_ms: int = big_int()
@@ -430,7 +462,7 @@ class DayRollupRow(LedgerModel, table=True):
     digest: str
 
 
-class SealStartRow(LedgerModel, table=True):
+class SealStartRow(LedgerModel):
     __tablename__ = "seal_begun"
     __table_args__ = (
         ForeignKeyConstraint(["seq"], ["month_seal.seq"], deferrable=True, initially="DEFERRED"),
@@ -439,15 +471,15 @@ class SealStartRow(LedgerModel, table=True):
     month: str
 
 
-class MonthSealRow(LedgerModel, table=True):
+class MonthSealRow(LedgerModel):
     """A closed month was moved into files (``kind`` seal), or back (unseal); of a month's rows the last one
     counts. ``manifest`` is the SHA-256 of the list of the files, and ``digest`` covers the row before this
     one, too."""
 
     __tablename__ = "month_seal"
     __table_args__ = (CheckConstraint("kind IN ('seal', 'unseal')", name="kind"),)
-    seq: int = Field(primary_key=True, sa_type=ROW_ID, sa_column_kwargs={"autoincrement": False})
-    month: str = Field(foreign_key="month.month")
+    seq: int = of_column(primary_key=True, type_=ROW_ID, autoincrement=False)
+    month: str = of_column(foreign_key="month.month")
     kind: str
     digest: str
     month_digest: str
@@ -460,16 +492,16 @@ class MonthSealRow(LedgerModel, table=True):
     size: int = big_int()
 
 
-class SealedHolderRow(LedgerModel, table=True):
+class SealedHolderRow(LedgerModel):
     """What a holder had of a bucket in a sealed month, from the first to the last of its windows: jobs are
     found by name without reading files."""
 
     __tablename__ = "sealed_holder"
     __table_args__ = ({"sqlite_with_rowid": False},)
     holder_id: int = big_int(primary_key=True, foreign_key="holder.id")
-    cluster: str = Field(primary_key=True)
+    cluster: str = of_column(primary_key=True)
     seq: int = big_int(primary_key=True, foreign_key="seal_begun.seq")
-    bucket: str = Field(primary_key=True)
+    bucket: str = of_column(primary_key=True)
     first_ms: int = big_int()
     last_ms: int = big_int()
     board_ms: int = big_int()
@@ -487,23 +519,22 @@ SEALED_HOLDER = table_of(SealedHolderRow)
 
 _BUCKETS = ", ".join(f"'{bucket}'" for bucket in Bucket if bucket.is_capacity)
 _WASTES = ", ".join(f"'{waste}'" for waste in Waste)
-UNRESOLVED = "state <> 'resolved'"
 
 
-class WasteWindow(LedgerModel, table=True):
+class WasteWindow(LedgerModel):
     """A window that the detectors have assessed. It counts while ``version`` is the window's own."""
 
     __tablename__ = "waste_window"
     __table_args__ = (CheckConstraint("state IN ('provisional', 'final')", name="state"),)
     window_id: int = big_int(primary_key=True, foreign_key="ledger_window.id")
-    version: int = Field(sa_type=Integer)
+    version: int = of_column(type_=Integer)
     state: str
     digest: str
     assessed_at_ms: int = big_int()
     code_version: str
 
 
-class WasteLine(LedgerModel, table=True):
+class WasteLine(LedgerModel):
     """The part of a usage line that is in another bucket of the waste ledger than its rest
     (WASTE_WHEN_UNCLAIMED)."""
 
@@ -519,77 +550,11 @@ class WasteLine(LedgerModel, table=True):
     unit_id: int = big_int(primary_key=True, foreign_key="unit.id")
     holder_id: int = big_int(primary_key=True, foreign_key="holder.id")
     rate_id: int = big_int(primary_key=True, foreign_key="rate.id")
-    bucket: str = Field(primary_key=True)
-    waste: str = Field(primary_key=True)
+    bucket: str = of_column(primary_key=True)
+    waste: str = of_column(primary_key=True)
     board_ms: int = big_int()
     nano: int | None = big_int()
-
-
-class FindingRow(LedgerModel, table=True):
-    """An episode of an anti-pattern. ``revision`` grows with every change of the row."""
-
-    __tablename__ = "finding"
-    __table_args__ = (
-        UniqueConstraint("cluster", "fingerprint", "episode"),
-        CheckConstraint("state IN ('open', 'acknowledged', 'muted', 'resolved')", name="state"),
-        Index(
-            "ix_finding_unresolved",
-            "cluster",
-            "fingerprint",
-            unique=True,
-            sqlite_where=sql(UNRESOLVED),
-            postgresql_where=sql(UNRESOLVED),
-        ),
-        Index(None, "cluster", "closed_at_ms"),
-        Index(None, "team"),
-    )
-    id: int | None = row_id()
-    revision: int = Field(sa_type=Integer)
-    fingerprint: str
-    episode: int = Field(sa_type=Integer)
-    cluster: str
-    pattern: str
-    variant: str
-    subject_kind: str
-    subject_name: str
-    subject_namespace: str
-    subject_uid: str
-    team: str
-    queue: str
-    severity: str
-    state: str
-    opened_at_ms: int = big_int()
-    since_ms: int = big_int()
-    last_seen_ms: int = big_int()
-    closed_at_ms: int | None = big_int()
-    clean_evaluations: int = Field(sa_type=Integer)
-    rehearsal: bool
-    exempt_until_ms: int | None = big_int()
-    muted_until_ms: int | None = big_int()
-    acknowledged_by: str | None
-    acknowledged_at_ms: int | None = big_int()
-    acknowledged_note: str | None
-    content: str
-    board_ms: int = big_int()
-    nano: int | None = big_int()
-    counted: bool
-    boards_now: float = Field(sa_type=Float(53))
-
-
-class FindingEventRow(LedgerModel, table=True):
-    """Who did what to a finding, when."""
-
-    __tablename__ = "finding_event"
-    __table_args__ = (Index(None, "finding_id"),)
-    id: int | None = row_id()
-    finding_id: int = big_int(foreign_key="finding.id")
-    at_ms: int = big_int()
-    author: str
-    action: str
-    detail: str
 
 
 WASTE_WINDOW = table_of(WasteWindow)
 WASTE_LINE = table_of(WasteLine)
-FINDING = table_of(FindingRow)
-FINDING_EVENT = table_of(FindingEventRow)

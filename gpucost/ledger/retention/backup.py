@@ -17,8 +17,6 @@ from pathlib import Path
 from tempfile import mkstemp
 from urllib.parse import quote
 
-from alembic import command
-from alembic.util import CommandError
 from sqlalchemy import Connection, create_engine, delete
 from sqlalchemy.engine import URL
 
@@ -100,6 +98,9 @@ def _end_sessions(file: Path, wait_ms: int) -> None:
 
 
 def _made_anew(revision: str, name: Path) -> TableSchemas:
+    from alembic import command
+    from alembic.util import CommandError
+
     engine = create_engine("sqlite://")
     try:
         with engine.begin() as connection:

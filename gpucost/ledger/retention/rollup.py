@@ -50,10 +50,14 @@ from gpucost.ledger.db.records import (
     MonthRollup,
     PruningResult,
 )
-from gpucost.ledger.db.store_tables import ALERT_GROUP, NOTIFY_CONVERSATION, NOTIFY_POST
-from gpucost.ledger.db.tables import (
+from gpucost.ledger.db.store_tables import (
+    ALERT_GROUP,
     FINDING,
     FINDING_EVENT,
+    NOTIFY_CONVERSATION,
+    NOTIFY_POST,
+)
+from gpucost.ledger.db.tables import (
     FOLD_BEGUN,
     FOLDED_DAY,
     LEDGER_WINDOW,

@@ -28,7 +28,7 @@ from gpucost.ledger.db.records import (
     FindingState,
     FindingSum,
 )
-from gpucost.ledger.db.tables import FINDING, FINDING_EVENT
+from gpucost.ledger.db.store_tables import FINDING, FINDING_EVENT
 
 MOST_PER_PAGE = 1_000
 LONGEST_MUTE_MS = 366 * DAY_MS

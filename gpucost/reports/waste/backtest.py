@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from gpucost.detectors.engine.registry import RULES
 from gpucost.detectors.findings import Finding, WastePattern
 from gpucost.detectors.rule_settings import DetectorSettings
+from gpucost.domain.configfile import described
 from gpucost.domain.time import iso
 from gpucost.reports.base.values import CostAmount
 from gpucost.reports.waste.findings import SubjectPart
@@ -155,9 +156,9 @@ def explained(pattern: WastePattern, settings: DetectorSettings) -> Explained:
                 name,
                 _value(getattr(settings, name)),
                 _value(getattr(default, name)),
-                _paragraph(field.description),
+                _paragraph(described(type(settings), name)),
             )
-            for name, field in type(settings).model_fields.items()
+            for name in type(settings).model_fields
         ),
     )
 

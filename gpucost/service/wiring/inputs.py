@@ -31,7 +31,7 @@ def load_book(file: Path | None) -> PriceBook:
 @cache
 def _default_book() -> PriceBook:
     """Read once by a process: it is long, and nothing changes it."""
-    return PriceBook.parse(default_book_text(), DEFAULT_BOOK_FILE)
+    return PriceBook.parse(default_book_text(), DEFAULT_BOOK_FILE, is_ours=True)
 
 
 def load_contracts(file: Path, teams: Collection[str] | None = None) -> ContractBook:
