@@ -35,7 +35,7 @@ from gpucost.attribution.teams import TeamRules
 from gpucost.attribution.usage_lines import storable_text
 from gpucost.cli.application import app
 from gpucost.cli.state.source import ClusterLocation, load
-from gpucost.cluster.views.ownership import OwnerKeys
+from gpucost.cluster.objects.metadata import OwnerKeys
 from gpucost.domain.buckets import NO_TEAM, UNALLOCATED
 from gpucost.domain.configfile import is_name
 from gpucost.domain.scope import EVERYTHING

@@ -17,7 +17,7 @@ from typing import Any
 
 from gpucost.cluster.objects.state import CollectionStatus
 from gpucost.cluster.views.overview import ClusterOverview
-from gpucost.cluster.views.ownership import OwnerKeys
+from gpucost.cluster.objects.metadata import OwnerKeys
 from gpucost.cluster.views.sharing_rules import SharingRules, share_dimensions
 from gpucost.domain.gpu import ResourceCatalog
 from gpucost.kube.connect.connection import connect, connect_url

@@ -25,7 +25,7 @@ from gpucost.api.webhook.listener_process import WebhookServer
 from gpucost.api.webhook.supervisor import WebhookProcess
 from gpucost.attribution.teams import TeamRules
 from gpucost.cli.state.source import ClusterLocation, load
-from gpucost.cluster.views.ownership import OwnerKeys
+from gpucost.cluster.objects.metadata import OwnerKeys
 from gpucost.kube.manifests import manifest_of, reread
 from gpucost.service.advisor.advisor_service import AdvisorEngine, AdvisorService
 from gpucost.settings.tls import TlsFiles

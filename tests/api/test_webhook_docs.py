@@ -17,7 +17,7 @@ from gpucost.api.webhook.adviser import AdmissionAdviser
 from gpucost.api.webhook.deadline_queue import ReviewOutcome
 from gpucost.attribution.teams import TeamRules
 from gpucost.cli.state.source import ClusterLocation, load
-from gpucost.cluster.views.ownership import OwnerKeys
+from gpucost.cluster.objects.metadata import OwnerKeys
 from gpucost.domain.jobs import JobKind, job_kind
 from gpucost.kube.manifests import manifest_of, reread
 from gpucost.service.advisor.advisor_service import AdvisorEngine, AdvisorService

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
+from gpucost.cluster.objects.scheduler_config import NAMES
 from gpucost.kube.parse.collections import collections
-from gpucost.kube.watch.scheduler_reader import NAMES
 from tests.support.helm_chart import (
     ROOT,
     Values,

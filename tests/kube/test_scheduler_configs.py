@@ -13,15 +13,16 @@ import pytest
 from hypothesis import given, settings
 
 from gpucost.cli.state.source import ClusterLocation, load
+from gpucost.cluster.objects.metadata import OwnerKeys
 from gpucost.cluster.objects.scheduler_config import (
     FINAL_SHARE,
     INITIAL_SHARE,
     FairAdmission,
     KueueConfig,
     SchedulerConfigs,
+    SchedulerNames,
     VolcanoConfig,
 )
-from gpucost.cluster.views.ownership import OwnerKeys
 from gpucost.domain.errors import InputError
 from gpucost.kube.connect.connection import connect_url
 from gpucost.kube.dumps.dump import ClusterStateBuilder, DumpOrigin, closing, line_of, opening
@@ -36,7 +37,7 @@ from gpucost.kube.parse.scheduler_configs import (
     volcano_config,
 )
 from gpucost.kube.watch.cluster_watch import ClusterWatch
-from gpucost.kube.watch.scheduler_reader import SchedulerConfigBuilder, SchedulerNames, SchedulerReader
+from gpucost.kube.watch.scheduler_reader import SchedulerConfigBuilder, SchedulerReader
 from tests.kube.worlds import wait_for
 from tests.support.cluster.installed import everything
 from tests.support.cluster.model import Kind

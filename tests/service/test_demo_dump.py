@@ -7,11 +7,10 @@ from dataclasses import fields, replace
 
 import pytest
 
-from gpucost.cluster.objects.metadata import ObjectMeta
+from gpucost.cluster.objects.metadata import ObjectMeta, OwnerKeys
 from gpucost.cluster.objects.nodes import Node
 from gpucost.cluster.objects.state import ClusterState
 from gpucost.cluster.views.overview import ClusterOverview
-from gpucost.cluster.views.ownership import OwnerKeys
 from gpucost.domain.jobs import JobKind
 from gpucost.domain.time import DAY_MS, HOUR_MS
 from gpucost.kube.dumps.dump import ClusterStateBuilder, read_dump

@@ -10,15 +10,16 @@ import pytest
 from gpucost.advisor.model.settings import AdvisorSettings, AutoscaledPool
 from gpucost.cluster.objects.scheduler_config import (
     INITIAL_SHARE,
+    NAMES,
     STRATEGIES,
     VOLCANO_ACTIONS,
     KueueConfig,
     SchedulerConfigs,
+    SchedulerNames,
     VolcanoConfig,
 )
 from gpucost.domain.configfile import described
 from gpucost.domain.errors import ConfigError
-from gpucost.kube.watch.scheduler_reader import NAMES, SchedulerNames
 from gpucost.service.settings.advisor import AdvisingSettings, WebhookSettings
 from gpucost.service.settings.loader import environment_names, load_settings
 from gpucost.service.settings.model import Settings

@@ -18,9 +18,9 @@ from gpucost.cli.state.source import ClusterLocation, connected, scheduler_confi
 from gpucost.cli.state.state_command import loaded_from
 from gpucost.cli.terminal.exit_codes import as_ctrl_c, complain
 from gpucost.cluster.objects.kueue import Workload
+from gpucost.cluster.objects.metadata import OwnerKeys
 from gpucost.cluster.objects.scheduler_config import KueueConfig
 from gpucost.cluster.objects.state import ClusterState
-from gpucost.cluster.views.ownership import OwnerKeys
 from gpucost.domain.errors import ErrorRemark, InputError, SourceError
 from gpucost.kube.connect.transport import KubeTransport
 from gpucost.kube.parse.collections import collections

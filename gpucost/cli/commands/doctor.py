@@ -15,7 +15,7 @@ from gpucost.cli.terminal.exit_codes import ExitCode, fields_as
 from gpucost.cli.terminal.output import stdout, write
 
 if TYPE_CHECKING:
-    from gpucost.cluster.views.ownership import OwnerKeys
+    from gpucost.cluster.objects.metadata import OwnerKeys
     from gpucost.service.settings.model import PrometheusSettings
 
 config_app = typer.Typer(
@@ -84,7 +84,7 @@ def doctor(
 
 
 def _owners(settings: PrometheusSettings) -> OwnerKeys:
-    from gpucost.cluster.views.ownership import OwnerKeys
+    from gpucost.cluster.objects.metadata import OwnerKeys
 
     return OwnerKeys(settings.team_labels, settings.project_labels, settings.user_labels)
 

@@ -99,12 +99,11 @@ def report(
     from gpucost.domain.scope import EVERYTHING
     from gpucost.domain.time import Month
     from gpucost.service.reporting.month_closing import scope_of_team
-    from gpucost.service.reporting.rendering import ReportFormat, render_month
 
     refuse_short_file(short, format_)
     with fields_as({"month": "MONTH"}):
         wanted = Month.parse(month)
-    kind = None if format_ == "table" else ReportFormat(format_)
+    kind = _file_format(format_)
     refuse_table_file(kind is None, output)
     if cost_only and (waste or prometheus is None):
         allowed = "no --waste with --cost-only, which reads no use" if waste else "with --prometheus only"
@@ -124,7 +123,7 @@ def report(
     if remote is not None:
         with fields_as({**_OPTIONS, "month": "MONTH"}):
             if kind is None:
-                _print_month(remote.month(month, cluster=cluster, team=team), short=short)
+                _write_month(remote.month(month, cluster=cluster, team=team), None, None, short=short)
             else:
                 write(remote.month_file(month, kind, cluster=cluster, team=team), output)
         return
@@ -133,17 +132,32 @@ def report(
         found = reporting.month(scope, wanted, every_job=kind is not None and kind.lists_every_job)
         if found is None:
             raise InputError("MONTH", month, held(reporting.ledger, "a month of"))
-        if kind is None:
-            _print_month(found.report, short=short)
-        else:
-            write(render_month(found.report, kind), output)
+        _write_month(found.report, kind, output, short=short)
 
 
-def _print_month(report: MonthReport, *, short: bool) -> None:
+def _file_format(format_: str) -> ReportFormat | None:
+    """None for a table. What renders files is loaded for files only: it takes longer than a small report."""
+    if format_ == "table":
+        return None
+    from gpucost.service.reporting.rendering import ReportFormat
+
+    return ReportFormat(format_)
+
+
+def _write_month(report: MonthReport, kind: ReportFormat | None, output: Path | None, *, short: bool) -> None:
+    if kind is not None:
+        from gpucost.service.reporting.rendering import render_month
+
+        write(render_month(report, kind), output)
+        return
+    if short:
+        from gpucost.reports.render.terminal_short import print_short_month
+
+        print_short_month(report, stdout())
+        return
     from gpucost.reports.render.terminal_month import print_month
-    from gpucost.reports.render.terminal_short import print_short_month
 
-    (print_short_month if short else print_month)(report, stdout())
+    print_month(report, stdout())
 
 
 def _from_prometheus(
@@ -163,7 +177,6 @@ def _from_prometheus(
     """Exit code 3 where some of the month could not be read: the rest is printed all the same."""
     from gpucost.domain.scope import EVERYTHING
     from gpucost.service.reporting.month_closing import scope_of_team
-    from gpucost.service.reporting.rendering import render_month
     from gpucost.service.wiring.adhoc_month import read_month
 
     refuse_later(month)
@@ -190,12 +203,9 @@ def _from_prometheus(
         why = context.why_not(settings.prometheus.url, month, cluster)
         complain(f"nothing of {month} could be read; {why} says why")
         raise typer.Exit(ExitCode.SOURCE)
-    if kind is None:
-        _print_month(found.report, short=short)
-        if not waste and not cost_only:
-            complain("with --waste, where the capacity went is said too")
-    else:
-        write(render_month(found.report, kind), output)
+    _write_month(found.report, kind, output, short=short)
+    if kind is None and not waste and not cost_only:
+        complain("with --waste, where the capacity went is said too")
     if read.failures:
         raise typer.Exit(ExitCode.SOURCE)
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gpucost.cli.terminal.exit_codes import complain, fields_as
+from gpucost.cluster.objects.metadata import OwnerKeys
 from gpucost.cluster.objects.state import CollectionStatus
-from gpucost.cluster.views.ownership import OwnerKeys
 from gpucost.domain.errors import ErrorRemark, InputError, SourceError
 from gpucost.domain.time import parse_instant
 from gpucost.kube.connect.transport import KubeTransport, TransportError

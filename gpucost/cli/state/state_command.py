@@ -21,7 +21,7 @@ from gpucost.domain.errors import InputError
 
 if TYPE_CHECKING:
     from gpucost.cli.state.source import ClusterLocation
-    from gpucost.cluster.views.ownership import OwnerKeys
+    from gpucost.cluster.objects.metadata import OwnerKeys
     from gpucost.domain.gpu import ResourceCatalog
     from gpucost.kube.dumps.dump import DumpContent
     from gpucost.kube.parse.collections import ApiCollection
@@ -244,7 +244,7 @@ def loaded_from(source: str, keys: OwnerKeys, where: ClusterLocation, at: str) -
 
 def owner_keys(team_labels: str) -> OwnerKeys:
     """The labels of ``--team-labels``, else the usual ones."""
-    from gpucost.cluster.views.ownership import OwnerKeys
+    from gpucost.cluster.objects.metadata import OwnerKeys
     from gpucost.settings.types import split_names
 
     given = split_names(team_labels)

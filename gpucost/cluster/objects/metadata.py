@@ -140,6 +140,24 @@ def _trimmed(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnerKeys:
+    """Labels or annotations that name the team, project and user of a pod, in order of preference.
+
+    A nearer object goes before a farther one, whichever key it has. The user's default is what JupyterHub
+    puts on notebooks.
+    """
+
+    team: tuple[str, ...] = ("gpucost.io/team", "team")
+    project: tuple[str, ...] = ("gpucost.io/project", "project")
+    user: tuple[str, ...] = ("gpucost.io/user", "user", "hub.jupyter.org/username")
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """The annotations that a reader of objects must keep for this."""
+        return (*self.team, *self.project, *self.user)
+
+
+@dataclass(frozen=True, slots=True)
 class ObjectMeta:
     """The identity of an object. ``namespace`` is empty for cluster-wide kinds; ``uid`` is what objects are
     keyed by.

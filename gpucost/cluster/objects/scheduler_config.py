@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from fractions import Fraction
 
+from gpucost.domain.errors import InputError
+
+_NAME = re.compile(r"[a-z0-9][-a-z0-9]{0,62}/[a-z0-9][-.a-z0-9]{0,252}")
 FINAL_SHARE = "LessThanOrEqualToFinalShare"
 INITIAL_SHARE = "LessThanInitialShare"
 STRATEGIES = (FINAL_SHARE, INITIAL_SHARE)
@@ -90,3 +94,27 @@ class SchedulerConfigs:
 
     kueue: KueueConfig = KueueConfig()
     volcano: VolcanoConfig = VolcanoConfig()
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerNames:
+    """The names of the objects, as ``namespace/name``: the ConfigMap of each scheduler and its Deployment."""
+
+    kueue_config: str = "kueue-system/kueue-manager-config"
+    kueue_manager: str = "kueue-system/kueue-controller-manager"
+    volcano_config: str = "volcano-system/volcano-scheduler-configmap"
+    volcano_scheduler: str = "volcano-system/volcano-scheduler"
+
+    def __post_init__(self) -> None:
+        for name, value in zip(self.__slots__, astuple(self), strict=True):
+            checked_name(value, name)
+
+
+def checked_name(text: str, field: str = "name") -> str:
+    """``namespace/name`` as it is. Raises InputError."""
+    if not _NAME.fullmatch(text):
+        raise InputError(field, text, "a namespace and a name, such as kueue-system/kueue-manager-config")
+    return text
+
+
+NAMES = SchedulerNames()

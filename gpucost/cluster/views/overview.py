@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from gpucost.cluster.objects.metadata import OwnerKeys
 from gpucost.cluster.objects.nodes import Node
 from gpucost.cluster.objects.pods import Pod
 from gpucost.cluster.objects.state import ClusterState
@@ -18,7 +19,7 @@ from gpucost.cluster.views.device_claims import (
 )
 from gpucost.cluster.views.gangs import PodGang, gangs
 from gpucost.cluster.views.gpu_units import GpuUnits
-from gpucost.cluster.views.ownership import OwnerKeys, PodOwnership
+from gpucost.cluster.views.ownership import PodOwnership
 from gpucost.cluster.views.problems import StateProblem, problems
 from gpucost.cluster.views.queue_order import positions
 from gpucost.cluster.views.queues import QueueViews, queue_views

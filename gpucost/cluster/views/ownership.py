@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from gpucost.cluster.objects.jobs import JobObject
 from gpucost.cluster.objects.kueue import PodSetAssignment, Workload, WorkloadState
-from gpucost.cluster.objects.metadata import Labels, ObjectMeta
+from gpucost.cluster.objects.metadata import Labels, ObjectMeta, OwnerKeys
 from gpucost.cluster.objects.pods import Pod
 from gpucost.cluster.objects.state import ClusterState
 from gpucost.cluster.objects.volcano import CompositePodGroup, GroupKind, PodGroup
@@ -56,24 +56,6 @@ GroupKey = tuple[str, str, str]
 
 MOST_OWNERS = 16
 """Longer chains of owners are cut off; those of real jobs have five at most."""
-
-
-@dataclass(frozen=True, slots=True)
-class OwnerKeys:
-    """Labels or annotations that name the team, project and user of a pod, in order of preference.
-
-    A nearer object goes before a farther one, whichever key it has. The user's default is what JupyterHub
-    puts on notebooks.
-    """
-
-    team: tuple[str, ...] = ("gpucost.io/team", "team")
-    project: tuple[str, ...] = ("gpucost.io/project", "project")
-    user: tuple[str, ...] = ("gpucost.io/user", "user", "hub.jupyter.org/username")
-
-    @property
-    def all(self) -> tuple[str, ...]:
-        """The annotations that a reader of objects must keep for this."""
-        return (*self.team, *self.project, *self.user)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from gpucost.cluster.views.ownership import LINKS, OwnerKeys
+from gpucost.cluster.objects.metadata import OwnerKeys
+from gpucost.cluster.views.ownership import LINKS
 from gpucost.cluster.views.workload_families import REPLACES
 from gpucost.kube.dumps.allowlist import (
     CONFIG_MAP,

@@ -6,16 +6,20 @@ Volcano is not installed (404), their defaults are used, marked as not read.
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import astuple, dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
-from gpucost.cluster.objects.scheduler_config import KueueConfig, SchedulerConfigs, VolcanoConfig
-from gpucost.domain.errors import InputError
+from gpucost.cluster.objects.scheduler_config import (
+    NAMES,
+    KueueConfig,
+    SchedulerConfigs,
+    SchedulerNames,
+    VolcanoConfig,
+)
 from gpucost.kube.connect.transport import KubeTransport, TransportError
 from gpucost.kube.parse.events import Object
 from gpucost.kube.parse.scheduler_configs import (
@@ -50,32 +54,7 @@ AGAIN_S = 300.0
 _AFTER_FAILURE_S = 30.0
 _TIMEOUT_S = 10.0
 _CONFIG_MAPS = "/api/v1/namespaces/{}/configmaps/{}"
-_NAME = re.compile(r"[a-z0-9][-a-z0-9]{0,62}/[a-z0-9][-.a-z0-9]{0,252}")
 _DEPLOYMENTS = "/apis/apps/v1/namespaces/{}/deployments/{}"
-
-
-@dataclass(frozen=True, slots=True)
-class SchedulerNames:
-    """The names of the objects, as ``namespace/name``: the ConfigMap of each scheduler and its Deployment."""
-
-    kueue_config: str = "kueue-system/kueue-manager-config"
-    kueue_manager: str = "kueue-system/kueue-controller-manager"
-    volcano_config: str = "volcano-system/volcano-scheduler-configmap"
-    volcano_scheduler: str = "volcano-system/volcano-scheduler"
-
-    def __post_init__(self) -> None:
-        for field, value in zip(self.__slots__, astuple(self), strict=True):
-            checked_name(value, field)
-
-
-def checked_name(text: str, field: str = "name") -> str:
-    """``namespace/name`` as it is. Raises InputError."""
-    if not _NAME.fullmatch(text):
-        raise InputError(field, text, "a namespace and a name, such as kueue-system/kueue-manager-config")
-    return text
-
-
-NAMES = SchedulerNames()
 
 
 class SchedulerConfigBuilder:

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, Insert, Table, any_, cast, func, select
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import sqlite
 
 from gpucost.contract.frames import MAX_TEXT
 from gpucost.domain.errors import InputError, LedgerConflict
@@ -61,6 +61,8 @@ def among(connection: Connection, column: ColumnElement[T], values: Iterable[T])
     """``column IN values`` for ids and keys, with one parameter: a hundred thousand of them take drivers
     longer than a database takes to look them up."""
     if connection.dialect.name == "postgresql":
+        from sqlalchemy.dialects import postgresql
+
         joined = func.string_to_array(",".join(map(str, values)), ",")
         return column == any_(cast(joined, postgresql.ARRAY(column.type)))
     each = func.json_each(json.dumps([*values])).table_valued("value")
@@ -70,6 +72,8 @@ def among(connection: Connection, column: ColumnElement[T], values: Iterable[T])
 def insert_new(connection: Connection, table: Table) -> Insert:
     """An INSERT that waits for another writer's row, and then leaves it as it is."""
     if connection.dialect.name == "postgresql":
+        from sqlalchemy.dialects import postgresql
+
         return postgresql.insert(table).on_conflict_do_nothing()
     return sqlite.insert(table).on_conflict_do_nothing()
 

@@ -19,6 +19,8 @@ from gpucost.ledger.db.tables import (
     table_of,
 )
 
+# Of partial indexes only the condition on SQLite is said: for that on PostgreSQL, which migrations have too,
+# SQLAlchemy would load the dialect into every command.
 WAITING = "state = 'waiting'"
 
 
@@ -62,7 +64,6 @@ class NotifyPost(LedgerModel):
             "key",
             "id",
             sqlite_where=sql(WAITING),
-            postgresql_where=sql(WAITING),
         ),
         Index(None, "ended_ms"),
     )
@@ -183,7 +184,6 @@ class WaitPredictionRow(LedgerModel):
             "cluster",
             "workload_uid",
             sqlite_where=sql(UNDECIDED),
-            postgresql_where=sql(UNDECIDED),
         ),
         {"sqlite_with_rowid": False},
     )
@@ -225,7 +225,6 @@ class FindingRow(LedgerModel):
             "fingerprint",
             unique=True,
             sqlite_where=sql(UNRESOLVED),
-            postgresql_where=sql(UNRESOLVED),
         ),
         Index(None, "cluster", "closed_at_ms"),
         Index(None, "team"),

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from gpucost.cluster.objects.metadata import OwnerKeys
 from gpucost.cluster.objects.node_labels import (
     AMD_DEVICE,
     AMD_PARTITIONS,
@@ -23,7 +24,6 @@ from gpucost.cluster.views.ownership import (
     VOLCANO_GROUPS,
     VOLCANO_QUEUES,
     WORKLOAD,
-    OwnerKeys,
 )
 from gpucost.contract.kube_state import annotation_name, label_name
 from gpucost.contract.probe import NodeSeries, PodSeries, UnansweredQuery

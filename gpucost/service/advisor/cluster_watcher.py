@@ -6,20 +6,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gpucost.cluster.objects.metadata import OwnerKeys
+from gpucost.cluster.objects.scheduler_config import NAMES, SchedulerNames
 from gpucost.cluster.views.overview import ClusterOverview
-from gpucost.cluster.views.ownership import OwnerKeys
 from gpucost.domain.gpu import ResourceCatalog
 from gpucost.kube.connect.httpx_transport import HttpxTransport
 from gpucost.kube.dumps.dump import ClusterStateBuilder, read_dump
 from gpucost.kube.parse.collections import collections
 from gpucost.kube.watch.cluster_watch import ClusterWatch
-from gpucost.kube.watch.scheduler_reader import (
-    NAMES,
-    AssumedConfigs,
-    SchedulerNames,
-    SchedulerReader,
-    as_read,
-)
+from gpucost.kube.watch.scheduler_reader import AssumedConfigs, SchedulerReader, as_read
 
 LONGEST_SILENCE_S = 120.0
 """An older state is not used: advice about pods that are gone is worse than no advice."""

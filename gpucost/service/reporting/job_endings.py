@@ -40,12 +40,6 @@ _COLLECTIONS = {
 }
 
 
-def unknown_end(cluster: str, job_uid: str, kind: str) -> JobEndFacts:
-    """Where no cluster is watched."""
-    del cluster, job_uid, kind
-    return NO_END
-
-
 def ends_in(watched: str, state: ClusterState | None) -> EndLookup:
     """Of the jobs of the cluster ``watched``, by its ``state``."""
 

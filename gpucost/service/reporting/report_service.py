@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
 from types import MappingProxyType
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import pandas as pd
 
@@ -28,8 +28,6 @@ from gpucost.ledger import (
 )
 from gpucost.reports.base.frame_sums import prepare, total
 from gpucost.reports.base.values import CostAmount
-from gpucost.reports.job.job_receipt import NO_END, JobEndFacts, JobReceipt, build_receipt
-from gpucost.reports.job.job_report import JobReport, build_job
 from gpucost.reports.month.allocations import (
     AllocationQuery,
     Allocations,
@@ -61,9 +59,13 @@ from gpucost.reports.waste.waste_report import (
     build_waste,
 )
 from gpucost.service.detection.finding_records import from_json, is_readable
-from gpucost.service.reporting.job_endings import EndLookup, unknown_end
 from gpucost.service.reporting.report_cache import ReportCache
 from gpucost.service.reporting.team_names import check_teams
+
+if TYPE_CHECKING:
+    from gpucost.reports.job.job_receipt import JobEndFacts, JobReceipt
+    from gpucost.reports.job.job_report import JobReport
+    from gpucost.service.reporting.job_endings import EndLookup
 
 R = TypeVar("R")
 
@@ -233,6 +235,8 @@ class ReportService:
         Raises InputError when the job has no progress of that name, and where several clusters of the scope
         have a job of this uid, as clones of a cluster do: these are several jobs.
         """
+        from gpucost.reports.job.job_report import build_job
+
         clusters = self.ledger.job_clusters(scope, job_uid)
         if len(clusters) > 1:
             allowed = f"one of {', '.join(clusters)}: each has a job of this uid"
@@ -244,20 +248,24 @@ class ReportService:
         return self.steady(only, window, lambda: build_job(self._job_inputs(only, job_uid, window, progress)))
 
     def receipt(
-        self, scope: Scope, job_uid: str, ends: EndLookup = unknown_end
+        self, scope: Scope, job_uid: str, ends: EndLookup | None = None
     ) -> ReportAnswer[JobReceipt] | None:
-        """The receipt of one job; ``ends`` looks up how it ended. As ``job`` otherwise."""
+        """The receipt of one job; ``ends`` looks up how it ended, where a cluster is watched. As ``job``
+        otherwise."""
         found = self.job(scope, job_uid)
         if found is None:
             return None
-        end = ends(", ".join(found.report.clusters), job_uid, found.report.job_kind)
+        clusters = ", ".join(found.report.clusters)
+        end = None if ends is None else ends(clusters, job_uid, found.report.job_kind)
         return ReportAnswer(self.receipt_of(found.report, end), found.stand)
 
-    def receipt_of(self, report: JobReport, end: JobEndFacts = NO_END) -> JobReceipt:
+    def receipt_of(self, report: JobReport, end: JobEndFacts | None = None) -> JobReceipt:
         """The receipt that goes with a report of this ledger."""
+        from gpucost.reports.job.job_receipt import NO_END, build_receipt
+
         extents = (self.ledger.extent(cluster) for cluster in report.clusters)
         holds = any(extent is not None and extent.end_ms <= report.span.end_ms for extent in extents)
-        return build_receipt(report, end, holds=holds)
+        return build_receipt(report, end or NO_END, holds=holds)
 
     def waste(self, scope: Scope, window: Window, *, top: int = TOP) -> ReportAnswer[WasteReport] | None:
         """Where the capacity of ``window`` went; None where the ledger holds nothing of it.

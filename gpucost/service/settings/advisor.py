@@ -11,16 +11,17 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, SecretStr, model_validator
 
 from gpucost.advisor.model.settings import AdvisorSettings, AutoscaledPool
-from gpucost.advisor.placement.node_pools import new_nodes
 from gpucost.cluster.objects.scheduler_config import (
     FINAL_SHARE,
     INITIAL_SHARE,
+    NAMES,
     STRATEGIES,
     SchedulerConfigs,
+    SchedulerNames,
+    checked_name,
 )
 from gpucost.domain.configfile import Text, checked, wrong
 from gpucost.domain.errors import ErrorRemark, InputError
-from gpucost.kube.watch.scheduler_reader import NAMES, SchedulerNames, checked_name
 from gpucost.service.settings.api import is_loopback
 from gpucost.settings.secret_files import ALLOWED, read_small, tokens_of
 from gpucost.settings.types import Duration, ExistingFile, SettingsGroup, between, secret
@@ -73,6 +74,8 @@ class PoolSettings(SettingsGroup):
             raise wrong(
                 ErrorRemark("nothing"), "quantities by resource, such as nvidia.com/gpu: 8", "allocatable"
             )
+        from gpucost.advisor.placement.node_pools import new_nodes
+
         try:
             new_nodes(self.pool(), 1)
         except InputError as error:

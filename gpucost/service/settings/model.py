@@ -23,7 +23,7 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from gpucost.cluster.views.ownership import OwnerKeys
+from gpucost.cluster.objects.metadata import OwnerKeys
 from gpucost.domain.configfile import Instant, wrong
 from gpucost.domain.errors import ErrorRemark
 from gpucost.domain.gpu import DEFAULT_RESOURCES, ResourceCatalog, ShareBasis

@@ -12,24 +12,26 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from gpucost.attribution.teams import TeamRules
 from gpucost.domain.errors import InputError, SourceError
 from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window
 from gpucost.ledger import Ledger
 from gpucost.pricing.price_book import PriceBook
-from gpucost.service.detection.waste_accounting import WasteAccounting
 from gpucost.service.ingest.pipeline import OnWindow, nobody
 from gpucost.service.ingest.status import WindowFailure
 from gpucost.service.reporting.report_service import ReportService
 from gpucost.service.settings.model import Settings
-from gpucost.service.wiring.detection import build_assessing
 from gpucost.service.wiring.ledger import build_reporting
 from gpucost.service.wiring.pipeline import build_pipeline, rules_of
 from gpucost.service.wiring.source import TrialLook, open_source
 from gpucost.telemetry.day_cache import DayCache
 from gpucost.telemetry.dialect_sources import DailyUpstreamSource, FallbackSource
 from gpucost.telemetry.interval_source import IntervalSource
+
+if TYPE_CHECKING:
+    from gpucost.service.detection.waste_accounting import WasteAccounting
 
 WindowWatch = Callable[[str, int], OnWindow]
 """Called with the name of a step and its number of windows; the result is called for each window."""
@@ -160,6 +162,8 @@ def _cluster(
     written = watch(cluster, len(windows))
     if not settings.detectors.enabled:
         return pipeline.ingest(cluster, windows, on_window=written).failures
+    from gpucost.service.wiring.detection import build_assessing
+
     waste = _Waste(build_assessing(settings.detectors, pipeline), watch(f"{cluster}: waste", len(windows)))
     failures = pipeline.ingest(cluster, windows, on_window=_both(written, waste.written)).failures
     return [*failures, *waste.rest(cluster, span)]

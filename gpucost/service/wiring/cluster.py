@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from gpucost.cluster.views.ownership import OwnerKeys
+from gpucost.cluster.objects.metadata import OwnerKeys
 from gpucost.domain.errors import ErrorRemark, InputError
 from gpucost.kube.connect.connection import connect
 from gpucost.kube.connect.credentials import SERVICE_ACCOUNT

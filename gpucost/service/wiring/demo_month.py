@@ -12,8 +12,8 @@ from pathlib import Path
 
 from gpucost.attribution.conservation import ConservationDifference, difference
 from gpucost.attribution.teams import TeamRules
+from gpucost.cluster.objects.metadata import OwnerKeys
 from gpucost.cluster.views.overview import ClusterOverview
-from gpucost.cluster.views.ownership import OwnerKeys
 from gpucost.domain.errors import InputError
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, MINUTE_MS, Window

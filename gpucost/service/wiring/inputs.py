@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpucost.attribution.teams import TeamRules
-from gpucost.charges.contract_terms import ContractBook
-from gpucost.charges.policy_file import PolicyBook
 from gpucost.domain.errors import InputError
 from gpucost.pricing.price_book import DEFAULT_BOOK_FILE, PriceBook, default_book_text
 from gpucost.service.settings.loader import checked, read_config
 from gpucost.service.settings.model import PrometheusSettings, SourceSettings
 
 if TYPE_CHECKING:
+    from gpucost.charges.contract_terms import ContractBook
+    from gpucost.charges.policy_file import PolicyBook
     from gpucost.service.settings.model import Settings
 
 
@@ -36,6 +36,8 @@ def _default_book() -> PriceBook:
 
 def load_contracts(file: Path, teams: Collection[str] | None = None) -> ContractBook:
     """The contracts in ``file``; with ``teams``, their owners are among them. Raises ConfigError."""
+    from gpucost.charges.contract_terms import ContractBook
+
     return ContractBook.parse(read_config(file), str(file), teams)
 
 
@@ -59,6 +61,8 @@ _PLAIN_POLICY = "version: 1\nname: by use, idle kept by the platform\n"
 
 def read_policy(file: Path, rules: TeamRules) -> PolicyBook:
     """The charge policy in ``file``, with the quotas that it names. Raises ConfigError."""
+    from gpucost.charges.policy_file import PolicyBook
+
     return PolicyBook.parse(read_config(file), str(file), rules.quotas, beside(file))
 
 
@@ -69,6 +73,8 @@ def load_policy(file: Path | None, rules: TeamRules) -> PolicyBook:
     namespace or the like, any name may be one; then the ledger knows, month by month.
     """
     if file is None:
+        from gpucost.charges.policy_file import PolicyBook
+
         return PolicyBook.parse(_PLAIN_POLICY, "the default policy", rules.quotas)
     book = read_policy(file, rules)
     if not any(rule.team_from for rule in rules.file.rules):

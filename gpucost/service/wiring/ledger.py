@@ -8,7 +8,6 @@ import gpucost
 from gpucost.ledger import Ledger
 from gpucost.ledger.db.database import place_of
 from gpucost.reports.month.inputs import TeamAccount
-from gpucost.service.reporting.charge_reports import PolicyCharging
 from gpucost.service.reporting.report_cache import ReportCache
 from gpucost.service.reporting.report_service import ReportService
 
@@ -36,7 +35,11 @@ def build_reporting(
 ) -> ReportService:
     """Reports over ``ledger``; those of months say what teams pay under ``policy``. A command, which asks
     each once, does not keep them."""
-    charging = None if policy is None else PolicyCharging(policy)
+    charging = None
+    if policy is not None:
+        from gpucost.service.reporting.charge_reports import PolicyCharging
+
+        charging = PolicyCharging(policy)
     return ReportService(
         ledger,
         gpucost.__version__,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit, urlunsplit
 
-from gpucost.cluster.views.ownership import OwnerKeys
+from gpucost.cluster.objects.metadata import OwnerKeys
 from gpucost.domain.errors import InputError
 from gpucost.settings.types import milliseconds
 from gpucost.telemetry.prometheus.api_client import ClientSettings, PrometheusClient

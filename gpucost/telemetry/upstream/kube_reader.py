@@ -22,7 +22,7 @@ from functools import cached_property
 
 import numpy as np
 
-from gpucost.cluster.views.ownership import OwnerKeys
+from gpucost.cluster.objects.metadata import OwnerKeys
 from gpucost.contract import kube_state as ksm
 from gpucost.domain.gpu import ResourceCatalog, ShareBasis
 from gpucost.domain.time import HOUR_MS, SECOND_MS, Window

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpucost.cluster.views.ownership import OwnerKeys
+from gpucost.cluster.objects.metadata import OwnerKeys
 from gpucost.domain.errors import ConfigError, InputError
 from gpucost.settings.types import settings_table
 from gpucost_queue_collector.settings import (

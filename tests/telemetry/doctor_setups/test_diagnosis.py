@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from gpucost.cluster.views.ownership import OwnerKeys
+from gpucost.cluster.objects.metadata import OwnerKeys
 from gpucost.contract.probe import (
     ClusterProbe,
     DuplicateSeries,

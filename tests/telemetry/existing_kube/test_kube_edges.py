@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pandas as pd
 import pytest
 
-from gpucost.cluster.views.ownership import OwnerKeys
+from gpucost.cluster.objects.metadata import OwnerKeys
 from gpucost.contract import kube_state as ksm
 from gpucost.domain.errors import DataProblemCode, NotCovered
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, SECOND_MS, Month, Window
