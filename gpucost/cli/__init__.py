@@ -10,12 +10,18 @@ works from the first import on.
 
 from __future__ import annotations
 
+import gc
 import sys
+
+# Hundreds of thousands of objects are made at the start, none of them garbage: to look for some as often as
+# is usual would be a tenth of a small report.
+_YOUNG, _MIDDLE, _OLD = 50_000, 20, 100
 
 
 def main() -> None:
     """Entry point of the scripts ``gpucost`` and ``kubectl-gpucost``. Ctrl-C during start-up ends it with
     130, without a message."""
+    gc.set_threshold(_YOUNG, _MIDDLE, _OLD)
     try:
         from gpucost.cli.terminal.exit_codes import ending_at_once
 

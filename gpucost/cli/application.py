@@ -119,8 +119,18 @@ app.command("serve")(serve.serve)
 app.command("demo")(demo.demo)
 
 
+def _keep_only(name: str) -> None:
+    """Of commands and groups only the one that is ``name``, where one is: to make all sixty takes longer than
+    some of them run."""
+    commands = [each for each in app.registered_commands if each.name == name]
+    groups = [each for each in app.registered_groups if each.name == name]
+    if commands or groups:
+        app.registered_commands, app.registered_groups = commands, groups
+
+
 def run() -> None:
     """Run the command line. kubectl starts ``kubectl-gpucost`` as a command of its own."""
     tolerate_narrow_encodings()
+    _keep_only(next(iter(sys.argv[1:]), ""))
     is_plugin = Path(sys.argv[0]).stem == "kubectl-gpucost"
     app(prog_name="kubectl gpucost" if is_plugin else "gpucost")
