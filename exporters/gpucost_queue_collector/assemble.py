@@ -15,9 +15,9 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from gpucost.cluster.objects.metadata import OwnerKeys
 from gpucost.cluster.objects.state import CollectionStatus
 from gpucost.cluster.views.overview import ClusterOverview
-from gpucost.cluster.objects.metadata import OwnerKeys
 from gpucost.cluster.views.sharing_rules import SharingRules, share_dimensions
 from gpucost.domain.gpu import ResourceCatalog
 from gpucost.kube.connect.connection import connect, connect_url

@@ -33,11 +33,11 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from gpucost.cluster.objects.metadata import OwnerKeys
 from gpucost.cluster.objects.pods import Pod
 from gpucost.cluster.objects.state import CollectionStatus
 from gpucost.cluster.views.nvlink_domains import domain_trays
 from gpucost.cluster.views.overview import ClusterOverview
-from gpucost.cluster.objects.metadata import OwnerKeys
 from gpucost.cluster.views.problems import StateProblemCode
 from gpucost.cluster.views.sharing_rules import DEFAULT_SHARING, SharingRules
 from gpucost.contract import queue_metrics as m
