@@ -110,8 +110,12 @@ def _at_size(
     may_preempt: bool,
     scan: FlavorScan | None,
 ) -> NominatedHead:
+    asked: list[tuple[QuotaUse, list[PreemptionTarget]]] = []
+
     def oracle(key: FlavorResource, amount: int) -> AssignmentGrade:
-        targets = targets_of(snapshot, queue, ask, (key,), {key: amount}) if may_preempt else []
+        usage = {key: amount}
+        targets = targets_of(snapshot, queue, ask, (key,), usage) if may_preempt else []
+        asked.append((usage, targets))
         if not targets:
             return AssignmentGrade(AssignmentMode.NO_CANDIDATES, queue.node.borrowing_level(key, amount))
         with snapshot.without(each.member for each in targets):
@@ -122,7 +126,12 @@ def _at_size(
     assignment = FlavorAssigner(snapshot, queue, ask, oracle, scan).assign(counts)
     targets: list[PreemptionTarget] = []
     if may_preempt and assignment.mode is AssignmentMode.PREEMPT:
-        targets = targets_of(snapshot, queue, ask, assignment.contested, assignment.usage)
+        known = None
+        if len(assignment.usage) == 1 and not snapshot.config.fair_sharing:  # which may draw other lots
+            known = next((found for usage, found in asked if usage == assignment.usage), None)
+        if known is None:
+            known = targets_of(snapshot, queue, ask, assignment.contested, assignment.usage)
+        targets = known
     return NominatedHead(ask, queue, assignment, targets)
 
 
@@ -252,8 +261,29 @@ class ProcessedNominee:
     nominee: NominatedHead
     outcome: CycleOutcome
     pending: PendingClass | None = None
-    message: str = ""
-    reason: str = ""
+
+    @property
+    def message(self) -> str:
+        """In Kueue's words why it is pending; made only when it is read, for a replay reads none."""
+        nominee, pending = self.nominee, self.pending
+        if pending is PendingClass.OVERLAPPING:
+            return messages.OVERLAPPING
+        if pending is PendingClass.NO_LONGER_FITS:
+            return messages.NO_LONGER_FITS
+        if pending is PendingClass.NEEDS_PREEMPTION:
+            count = len(nominee.targets)
+            return f"{nominee.assignment.message}. Pending the preemption of {count} workload(s)"
+        return "" if pending is None else nominee.assignment.message
+
+    @property
+    def reason(self) -> str:
+        """The granular one."""
+        if self.pending is None:
+            return ""
+        if self.pending is PendingClass.NEEDS_PREEMPTION:
+            return messages.FOR_VICTIMS
+        is_refused = self.pending is PendingClass.NO_FIT
+        return self.nominee.assignment.reason if is_refused else messages.WAITING_FOR_QUOTA
 
     @property
     def is_parked(self) -> bool:
@@ -310,10 +340,12 @@ class AdmissionCycle:
         done = []
         for nominee in self._ordered(nominees):
             processed, usage = self._process(nominee, victims)
+            done.append(processed)
+            if len(done) == len(nominees):
+                break  # what the last one takes nobody asks for in this cycle
             for key, amount in usage.items():
                 _count(nominee.queue.node, key, amount)
             counted.append((nominee.queue, usage))
-            done.append(processed)
         for queue, usage in reversed(counted):
             for key, amount in usage.items():
                 _count(queue.node, key, amount, undo=True)
@@ -332,33 +364,25 @@ class AdmissionCycle:
         those of heads before it; its own are added."""
         assignment = nominee.assignment
         if assignment.mode is AssignmentMode.NO_FIT:
-            said, reason = assignment.message, assignment.reason
-            return ProcessedNominee(nominee, CycleOutcome.PENDING, PendingClass.NO_FIT, said, reason), {}
+            return ProcessedNominee(nominee, CycleOutcome.PENDING, PendingClass.NO_FIT), {}
         needs_victims = assignment.mode is AssignmentMode.PREEMPT
         if needs_victims and not nominee.targets:
-            said = assignment.message
-            done = ProcessedNominee(
-                nominee, CycleOutcome.PENDING, PendingClass.NO_CANDIDATES, said, messages.WAITING_FOR_QUOTA
-            )
+            done = ProcessedNominee(nominee, CycleOutcome.PENDING, PendingClass.NO_CANDIDATES)
             return done, _kept_free(nominee)
         refused = self._refused(nominee, victims)
         if refused is not None:
-            said = messages.OVERLAPPING if refused is PendingClass.OVERLAPPING else messages.NO_LONGER_FITS
-            return ProcessedNominee(
-                nominee, CycleOutcome.PENDING, refused, said, messages.WAITING_FOR_QUOTA
-            ), {}
+            return ProcessedNominee(nominee, CycleOutcome.PENDING, refused), {}
         victims.update((each.member.uid, each.member) for each in nominee.targets)
         if needs_victims:
-            said = f"{assignment.message}. Pending the preemption of {len(nominee.targets)} workload(s)"
-            done = ProcessedNominee(
-                nominee, CycleOutcome.PREEMPTING, PendingClass.NEEDS_PREEMPTION, said, messages.FOR_VICTIMS
-            )
+            done = ProcessedNominee(nominee, CycleOutcome.PREEMPTING, PendingClass.NEEDS_PREEMPTION)
             return done, assignment.usage
         return ProcessedNominee(nominee, CycleOutcome.ADMITTED), assignment.usage
 
     def _refused(self, nominee: NominatedHead, victims: Mapping[str, QuotaMember]) -> PendingClass | None:
         """Whether heads before it took its victims or its quota; theirs count as gone, though they still
         run."""
+        if not nominee.targets and not victims:
+            return None if nominee.queue.fits(nominee.assignment.usage) else PendingClass.NO_LONGER_FITS
         own = {each.member.uid: each.member for each in nominee.targets}
         if own.keys() & victims.keys():
             return PendingClass.OVERLAPPING

@@ -134,12 +134,8 @@ class FlavorAssignment:
     pod_sets: list[PodSetChoice] = field(default_factory=list)
     usage: dict[FlavorResource, int] = field(default_factory=dict)
     level: int = 0
-
-    @property
-    def mode(self) -> AssignmentMode:
-        """FIT, NO_FIT, or PREEMPT for all that needs preemption, with or without candidates."""
-        found = min((each.mode for each in self.pod_sets), default=AssignmentMode.NO_FIT)
-        return AssignmentMode.PREEMPT if AssignmentMode.NO_FIT < found < AssignmentMode.FIT else found
+    mode: AssignmentMode = AssignmentMode.NO_FIT
+    """FIT, NO_FIT, or PREEMPT for all that needs preemption, with or without candidates."""
 
     @property
     def contested(self) -> frozenset[FlavorResource]:
@@ -210,6 +206,9 @@ class FlavorAssigner:
         for group in _grouped(self._ask.pod_sets, counts):
             if not self._assign_group(assignment, group):
                 break
+        mode = min([each.mode for each in assignment.pod_sets], default=AssignmentMode.NO_FIT)
+        needs_victims = AssignmentMode.NO_FIT < mode < AssignmentMode.FIT
+        assignment.mode = AssignmentMode.PREEMPT if needs_victims else mode
         return assignment
 
     def _assign_group(self, assignment: FlavorAssignment, group: Sequence[tuple[PodSetRequest, int]]) -> bool:
@@ -224,7 +223,7 @@ class FlavorAssigner:
         reasons: list[FlavorReason] = []
         tried: dict[str, str] = {}
         failed = False
-        for resource in sorted(total, key=walk_rank):
+        for resource in sorted(total, key=walk_rank) if len(total) > 1 else total:
             if resource in choices or self._is_ignored(resource, total[resource]):
                 continue
             found, why = self._find(resource, [asked for asked, _ in group], total, assignment.usage, tried)
@@ -269,12 +268,13 @@ class FlavorAssigner:
         flavors = group.flavors
         wanted = {name: total[name] for name in group.resources if name in total}
         fungibility = self._queue.spec.fungibility
-        best, best_grades, best_flavor, last = WORST, dict[str, AssignmentGrade](), "", len(flavors) - 1
+        best, best_flavor, last = WORST, "", len(flavors) - 1
+        best_grades: dict[str, AssignmentGrade] = {}
         reasons: list[FlavorReason] = []
         looked_at: dict[str, str] = {}
         end = last
-        start = self._scan.get((pod_sets[0].name, resource), 0)
-        for position, flavor in enumerate(flavors[start:], start):
+        start = self._scan.get((pod_sets[0].name, resource), 0) if self._scan else 0
+        for position, flavor in enumerate(flavors[start:] if start else flavors, start):
             refusal = self._refused(pod_sets, flavor)
             if refusal:
                 reasons.append(FlavorReason(NO_FLAVOR, flavor, refusal))
@@ -337,24 +337,62 @@ class FlavorAssigner:
         if wanted <= available:
             return AssignmentGrade(AssignmentMode.FIT, node.borrowing_level(key, wanted)), None
         why = FlavorReason(WAITING_FOR_QUOTA, key.flavor, "", key.resource, used, amount, available)
-        if wanted <= self._queue.nominal(key) or self._may_reclaim(key, wanted):
+        if _may_preempt(self._snapshot, self._queue, key, wanted):
             return self._oracle(key, wanted), why
         return AssignmentGrade(AssignmentMode.NO_FIT, node.borrowing_level(key, wanted)), why
 
-    def _may_reclaim(self, key: FlavorResource, wanted: int) -> bool:
-        """Whether preemption can help beyond the nominal quota."""
-        policy = self._queue.spec.preemption
-        if policy.borrow_within_cohort != "Never":
+
+def _may_preempt(snapshot: KueueSnapshot, queue: SnapshotQueue, key: FlavorResource, wanted: int) -> bool:
+    """Whether preemption can help: within the nominal quota, or beyond it by policy."""
+    if wanted <= queue.nominal(key):
+        return True
+    policy = queue.spec.preemption
+    if policy.borrow_within_cohort != "Never":
+        return True
+    if snapshot.config.fair_sharing and policy.reclaim_within_cohort != "Never":
+        return True
+    return queue.node.fits_below_root(key, wanted)
+
+
+class PlainRequest(NamedTuple):
+    """All that an ask wants, where there is one amount of one resource and one flavor to have it of."""
+
+    key: FlavorResource
+    amount: int
+
+    def is_beyond_reach(self, snapshot: KueueSnapshot, queue: SnapshotQueue) -> bool:
+        """Whether the only flavor is a NO_FIT now: most tries of a replay are, and this costs a tenth of an
+        assignment."""
+        key, amount = self
+        if amount > queue.node.potential(key):
             return True
-        if self._snapshot.config.fair_sharing and policy.reclaim_within_cohort != "Never":
-            return True
-        return self._queue.node.fits_below_root(key, wanted)
+        return amount > queue.node.available(key) and not _may_preempt(snapshot, queue, key, amount)
+
+
+def plain_request(snapshot: KueueSnapshot, queue: SnapshotQueue, ask: QuotaRequest) -> PlainRequest | None:
+    """None for an ask with more to choose."""
+    if len(ask.pod_sets) != 1:
+        return None
+    (asked,) = ask.pod_sets
+    amounts = requested(asked, asked.count, queue.covered)
+    if len(amounts) != 1 or asked.least != asked.count or asked.topology:
+        return None
+    ((resource, amount),) = amounts.items()
+    index = queue.covered.get(resource)
+    if index is None or len(queue.spec.groups[index].flavors) != 1:
+        return None
+    (flavor,) = queue.spec.groups[index].flavors
+    if snapshot.refusal(queue, asked, flavor) is not None:
+        return None
+    return PlainRequest(FlavorResource(flavor, resource), amount)
 
 
 def _grouped(
     pod_sets: Sequence[PodSetRequest], counts: Sequence[int]
 ) -> list[list[tuple[PodSetRequest, int]]]:
     """Pod sets with their sizes; those of one group together, where the first of them stands."""
+    if not any(asked.topology for asked in pod_sets):
+        return [[each] for each in zip(pod_sets, counts, strict=True)]
     groups: dict[str, list[tuple[PodSetRequest, int]]] = {}
     for position, (asked, count) in enumerate(zip(pod_sets, counts, strict=True)):
         key = f"group {asked.group}" if asked.group else f"single {position}"

@@ -8,7 +8,7 @@ ClusterQueue or not.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from gpucost.advisor.kueue.snapshot import KueueSnapshot, SnapshotQueue
 from gpucost.advisor.model.answers import AdviceEvidence
@@ -28,8 +28,7 @@ _SUFFIXES = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _DECIMAL = ("", "k", "M", "G", "T", "P", "E")
 
 
-@dataclass(frozen=True, slots=True)
-class FlavorReason:
+class FlavorReason(NamedTuple):
     """Why one flavor does not serve a pod set as it is: Kueue's granular reason, the flavor, and what
     ``message`` is made of. For quota: what earlier pod sets ``used``, what is ``asked``, and what there is
     (``left``)."""
@@ -71,7 +70,8 @@ def merged(tried: dict[str, str], more: Mapping[str, str], group: ResourceGroup)
     counts as refused (flavor_assigner_attempts.go, mergeFlavorAttemptsForResource).
     """
     for flavor, reason in more.items():
-        tried[flavor] = most_severe((tried.get(flavor, ""), reason))
+        before = tried.get(flavor)
+        tried[flavor] = most_severe((before, reason)) if before else reason
     if more:
         for flavor in tried.keys() - more.keys():
             if flavor in group.flavors:
@@ -93,6 +93,8 @@ def granular(tried: Mapping[str, str], groups: Sequence[ResourceGroup]) -> str:
 
 def most_severe(reasons: Sequence[str]) -> str:
     """Of several; the empty reason is the mildest."""
+    if len(reasons) == 1:
+        return reasons[0]
     return max(reasons, key=_SEVERITY.index, default="")
 
 

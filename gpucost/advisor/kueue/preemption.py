@@ -54,48 +54,45 @@ class VictimSearch:
     contested: Collection[FlavorResource]
     usage: QuotaUse
 
-    def satisfies(self, policy: str, member: QuotaMember) -> bool:
-        """Whether a policy lets the ask preempt a member (common/preemption_policy.go): equal priority counts
-        as newer by place in the queue, not by when quota was reserved."""
-        if policy == "Any":
-            return True
-        is_lower = self.ask.priority > member.priority
-        if policy == "LowerPriority":
-            return is_lower
-        if policy == "LowerOrNewerEqualPriority":
-            is_equal = self.ask.priority == member.priority
-            return is_lower or (is_equal and self.ask.queued_ms < member.queued_ms)
-        return False
-
-    def candidates(self, queue: SnapshotQueue) -> Iterable[QuotaMember]:
-        """Members of a queue that hold something contested and that policy allows to preempt. A queue that is
-        not active has none: Kueue's snapshot leaves it out."""
+    def candidates(self, queue: SnapshotQueue) -> list[QuotaMember]:
+        """Members of a queue that hold something contested and that policy allows to preempt
+        (common/preemption_policy.go): equal priority counts as newer by place in the queue, not by when quota
+        was reserved. A queue that is not active has none: Kueue's snapshot leaves it out."""
         if not queue.is_active:
-            return
+            return []
         policies = self.queue.spec.preemption
         policy = policies.within_cluster_queue if queue is self.queue else policies.reclaim_within_cohort
-        if policy == NEVER:
-            return
-        for member in queue.members.values():
-            if member.uses(self.contested) and self.satisfies(policy, member):
-                yield member
+        contested, priority, members = self.contested, self.ask.priority, queue.members.values()
+        if policy == "Any":
+            return [each for each in members if not each.usage.keys().isdisjoint(contested)]
+        if policy == "LowerPriority":
+            return [
+                each
+                for each in members
+                if each.priority < priority and not each.usage.keys().isdisjoint(contested)
+            ]
+        if policy == "LowerOrNewerEqualPriority":
+            since_ms = self.ask.queued_ms
+            return [
+                each
+                for each in members
+                if (each.priority < priority or (each.priority == priority and since_ms < each.queued_ms))
+                and not each.usage.keys().isdisjoint(contested)
+            ]
+        return []
 
     def fits(self, may_borrow: bool) -> bool:
         """Whether quota is enough now, with ``may_borrow`` False within the queue's own."""
-        if not may_borrow and any(self.queue.borrows_with(*item) for item in self.usage.items()):
-            return False
-        return self.queue.fits(self.usage)
+        queue = self.queue
+        if not may_borrow:
+            for key, amount in self.usage.items():
+                if queue.borrows_with(key, amount):
+                    return False
+        return queue.fits(self.usage)
 
-    def order(self, member: QuotaMember) -> tuple[bool, bool, int, int, str]:
-        """The order of preemption: already evicted, of another queue, of lower priority, with the newest
-        quota."""
-        return (
-            not member.is_evicted,
-            member.queue == self.queue.name,
-            member.priority,
-            -member.reserved_ms,
-            member.uid,
-        )
+    def order(self, member: QuotaMember) -> tuple[bool, bool, tuple[bool, int, int, str]]:
+        """The order of preemption: already evicted, of another queue, then by rank."""
+        return not member.is_evicted, member.queue == self.queue.name, member.rank
 
     def filled_back(self, targets: Sequence[PreemptionTarget], may_borrow: bool) -> list[PreemptionTarget]:
         """Without those that need not leave after all, tried from the last but one to the first; the targets
@@ -114,7 +111,11 @@ class VictimSearch:
 
 def is_within_nominal(node: QuotaNode, keys: Iterable[FlavorResource]) -> bool:
     """Whether a queue or cohort uses no more than its own (subtree) quota of any of ``keys``."""
-    return all(node.usage.get(key, 0) <= node.subtree.get(key, 0) for key in keys)
+    used, quota = node.usage.get, node.subtree.get
+    for key in keys:
+        if used(key, 0) > quota(key, 0):
+            return False
+    return True
 
 
 class PreemptionVariant(Enum):
@@ -142,14 +143,52 @@ class PreemptionCandidate(NamedTuple):
 
 def classical_targets(search: VictimSearch) -> list[PreemptionTarget]:
     """The victims, in the order in which Kueue names them; empty where no set of candidates is enough."""
-    own = [PreemptionCandidate(each, PreemptionVariant.OWN, None) for each in search.candidates(search.queue)]
+    own = search.candidates(search.queue)
     hierarchical, by_priority = _foreign(search)
-    candidates = _ordered(search, hierarchical, by_priority, own)
+    candidates: list[PreemptionCandidate] | None = None
     for may_borrow in _attempts(search, bool(hierarchical), bool(by_priority)):
+        if not _could_fit(search, own, hierarchical, by_priority, may_borrow):
+            continue
+        if candidates is None:
+            ours = [PreemptionCandidate(each, PreemptionVariant.OWN, None) for each in own]
+            candidates = _ordered(
+                _of_others(search, hierarchical, True), _of_others(search, by_priority), ours
+            )
         targets = _removed_until_it_fits(search, candidates, may_borrow)
         if targets:
             return targets
     return []
+
+
+def _could_fit(
+    search: VictimSearch,
+    own: Sequence[QuotaMember],
+    hierarchical: Sequence[_OtherQueue],
+    by_priority: Sequence[_OtherQueue],
+    may_borrow: bool,
+) -> bool:
+    """False where it would not fit if all went that this attempt may take: most searches end here. The less
+    is used, the more is left; so no part of them is enough then."""
+    if not (own or hierarchical or by_priority):
+        return False
+    going: list[tuple[SnapshotQueue, Sequence[QuotaMember]]] = [(search.queue, own)]
+    going += [(each.queue, each.members) for each in hierarchical]
+    policy = search.queue.spec.preemption.borrow_within_cohort
+    if not may_borrow or policy != NEVER:
+        going += [(each.queue, each.members) for each in by_priority]
+    gone: list[tuple[QuotaNode, FlavorResource, int]] = []
+    for queue, members in going:
+        for key in search.usage:
+            amount = 0
+            for each in members:
+                amount += each.usage.get(key, 0)
+            if amount:
+                queue.node.add_usage(key, -amount)
+                gone.append((queue.node, key, amount))
+    could = search.fits(may_borrow)
+    for node, key, amount in gone:
+        node.add_usage(key, amount)
+    return could
 
 
 def _attempts(search: VictimSearch, has_hierarchical: bool, has_priority: bool) -> tuple[bool, ...]:
@@ -199,14 +238,22 @@ def _is_valid(search: VictimSearch, candidate: PreemptionCandidate, may_borrow: 
     return True
 
 
-def _foreign(search: VictimSearch) -> tuple[list[PreemptionCandidate], list[PreemptionCandidate]]:
+class _OtherQueue(NamedTuple):
+    """Its candidates; ``top`` is the lowest cohort that it and the asking queue have in common."""
+
+    queue: SnapshotQueue
+    members: list[QuotaMember]
+    top: QuotaNode
+
+
+def _foreign(search: VictimSearch) -> tuple[list[_OtherQueue], list[_OtherQueue]]:
     """Candidates of other queues: those over which the ask has the advantage of its place, and the others.
 
     Going up from the asking queue: once a subtree has quota for what is left of the request, all queues
     outside of it use what is the subtree's by right.
     """
-    hierarchical: list[PreemptionCandidate] = []
-    by_priority: list[PreemptionCandidate] = []
+    hierarchical: list[_OtherQueue] = []
+    by_priority: list[_OtherQueue] = []
     if search.queue.spec.preemption.reclaim_within_cohort == NEVER:
         return hierarchical, by_priority
     rest = dict(search.usage)
@@ -215,13 +262,24 @@ def _foreign(search: VictimSearch) -> tuple[list[PreemptionCandidate], list[Pree
     cohort = search.queue.node.parent
     while cohort is not None:
         for queue in _above_quota(search, cohort, below):
-            for member in search.candidates(queue):
-                variant = PreemptionVariant.HIERARCHICAL if has_advantage else _variant(search, member)
-                into = hierarchical if has_advantage else by_priority
-                into.append(PreemptionCandidate(member, variant, cohort))
+            members = search.candidates(queue)
+            if members:
+                (hierarchical if has_advantage else by_priority).append(_OtherQueue(queue, members, cohort))
         has_advantage = _holds(cohort, rest) or has_advantage
         below, cohort = cohort, cohort.parent
     return hierarchical, by_priority
+
+
+def _of_others(
+    search: VictimSearch, queues: Sequence[_OtherQueue], has_advantage: bool = False
+) -> list[PreemptionCandidate]:
+    return [
+        PreemptionCandidate(
+            member, PreemptionVariant.HIERARCHICAL if has_advantage else _variant(search, member), each.top
+        )
+        for each in queues
+        for member in each.members
+    ]
 
 
 def _holds(node: QuotaNode, rest: dict[FlavorResource, int]) -> bool:
@@ -256,10 +314,11 @@ def _variant(search: VictimSearch, member: QuotaMember) -> PreemptionVariant:
     return PreemptionVariant.WITHOUT_BORROWING if is_above else PreemptionVariant.WHILE_BORROWING
 
 
-def _ordered(search: VictimSearch, *groups: list[PreemptionCandidate]) -> list[PreemptionCandidate]:
-    """Those already evicted first, then the others; each by right, and then by the common order."""
+def _ordered(*groups: list[PreemptionCandidate]) -> list[PreemptionCandidate]:
+    """Those already evicted first, then the others; each by right, and then by rank: of a group, all or none
+    are of the asking queue."""
     for group in groups:
-        group.sort(key=lambda each: search.order(each.member))
+        group.sort(key=lambda each: each.member.rank)
     return [
         each
         for is_evicted in (True, False)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from random import Random
 
@@ -122,7 +122,8 @@ class FairShares:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QuotaMember:
-    """A workload that holds quota. ``reserved_ms`` is since when, ``queued_ms`` its place in a queue."""
+    """A workload that holds quota. ``reserved_ms`` is since when, ``queued_ms`` its place in a queue. ``rank``
+    orders victims of one queue: already evicted, of lower priority, with the newest quota."""
 
     uid: str
     queue: str
@@ -131,9 +132,11 @@ class QuotaMember:
     reserved_ms: int
     is_evicted: bool
     usage: QuotaUse
+    rank: tuple[bool, int, int, str] = field(init=False)
 
-    def uses(self, keys: Iterable[FlavorResource]) -> bool:
-        return any(key in self.usage for key in keys)
+    def __post_init__(self) -> None:
+        rank = not self.is_evicted, self.priority, -self.reserved_ms, self.uid
+        object.__setattr__(self, "rank", rank)
 
 
 class SnapshotQueue:
@@ -162,7 +165,11 @@ class SnapshotQueue:
 
     def fits(self, usage: QuotaUse) -> bool:
         """Whether there is quota for all of it now, borrowed or not."""
-        return all(amount <= self.node.available(key) for key, amount in usage.items())
+        available = self.node.available
+        for key, amount in usage.items():
+            if amount > available(key):
+                return False
+        return True
 
 
 class KueueSnapshot:

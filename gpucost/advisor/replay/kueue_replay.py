@@ -16,7 +16,12 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from gpucost.advisor.kueue.cycle import STRICT, AdmissionCycle, NominatedHead, ProcessedNominee, nominate
-from gpucost.advisor.kueue.flavor_assigner import FlavorScan
+from gpucost.advisor.kueue.flavor_assigner import (
+    FlavorAssignment,
+    FlavorScan,
+    PlainRequest,
+    plain_request,
+)
 from gpucost.advisor.kueue.preemption import FAIR_SHARING, IN_QUEUE, RECLAMATION, WHILE_BORROWING
 from gpucost.advisor.kueue.requests import QuotaRequest
 from gpucost.advisor.kueue.snapshot import STOPPED, KueueSnapshot, QuotaMember
@@ -63,6 +68,8 @@ class _Progress(NamedTuple):
 _Tree = tuple[bool, str]
 """Whether it is a cohort, and the name of its root."""
 _QueueRest = tuple[object, ...]
+_BEYOND_REACH = FlavorAssignment()
+"""Of an ask that no flavor serves: nothing is chosen, and nothing left untried."""
 
 
 class KueueReplay:
@@ -82,8 +89,11 @@ class KueueReplay:
         self._drained: set[str] = set()
         self._due: dict[_Tree, int] = {}
         self._nominees: dict[_Tree, dict[tuple[str, tuple[object, ...]], NominatedHead]] = {}
+        self._plain: dict[str, PlainRequest | None] = {}
+        self._plain_in = self._snapshot
         self._number = 0
         self._trees: dict[str, _Tree] = {}
+        self._members: dict[_Tree, list[str]] = {}
         self._rests: dict[str, _QueueRest] = {}
         self._follow_trees()
         self._seen: set[tuple[_QueueRest, ...]] = set()
@@ -105,6 +115,7 @@ class KueueReplay:
     def end(self, now_ms: int, uid: str, /) -> None:
         self._leave(now_ms, uid)
         del self._asks[uid]
+        self._plain.pop(uid, None)
 
     def release(self, now_ms: int, uid: str, /) -> None:
         ask = self._asks[uid]
@@ -195,10 +206,9 @@ class KueueReplay:
     def wake(self, now_ms: int, /) -> None:
         for tree in [tree for tree, due_ms in self._due.items() if due_ms <= now_ms]:
             del self._due[tree]
-            for name, line in self._lines.items():
-                if self._trees[name] == tree:
-                    line.wake(self._snapshot.queues[name].spec.stop_policy not in STOPPED)
-                    self._rests.pop(name, None)
+            for name in self._members.get(tree, ()):
+                self._lines[name].wake(self._snapshot.queues[name].spec.stop_policy not in STOPPED)
+                self._rests.pop(name, None)
         self._seen.clear()
 
     def cycle(self, now_ms: int, /) -> CycleEffects:
@@ -242,7 +252,8 @@ class KueueReplay:
         if admitted or evicted:
             self._seen.clear()
             return CycleEffects(admitted, evicted, is_at_rest=False)
-        rest = tuple(self._rest_of(name) for name in self._lines)
+        known = self._rests.get
+        rest = tuple([known(name) or self._rest_of(name) for name in self._lines])
         is_at_rest = not is_moved and rest in self._seen
         self._seen.add(rest)
         return CycleEffects(admitted, evicted, is_at_rest)
@@ -253,12 +264,24 @@ class KueueReplay:
             del self._progress[ask.uid]
             progress = None
         scan: FlavorScan = {} if progress is None else progress.scan
-        key = ask.uid, tuple(sorted(scan.items()))
+        if not scan and self._is_beyond_reach(ask):
+            return NominatedHead(ask, self._snapshot.queues[ask.queue], _BEYOND_REACH, [])
+        key = ask.uid, tuple(sorted(scan.items())) if scan else ()
         known = self._nominees.setdefault(self._trees[ask.queue], {})
         found = known.get(key)
         if found is None:
             found = known[key] = nominate(self._snapshot, ask, scan=scan)
         return found
+
+    def _is_beyond_reach(self, ask: QuotaRequest) -> bool:
+        if self._plain_in is not self._snapshot:
+            self._plain_in = self._snapshot
+            self._plain.clear()
+        snapshot, queue = self._snapshot, self._snapshot.queues[ask.queue]
+        if ask.uid not in self._plain:
+            self._plain[ask.uid] = plain_request(snapshot, queue, ask)
+        plain = self._plain[ask.uid]
+        return plain is not None and plain.is_beyond_reach(snapshot, queue)
 
     def _is_outdated(self, ask: QuotaRequest, progress: _Progress) -> bool:
         """In the cycle that runs now."""
@@ -266,11 +289,9 @@ class KueueReplay:
 
     def _rest_of(self, name: str) -> _QueueRest:
         """Of a queue that offers no head it stays, until something happens to it."""
-        found = self._rests.get(name)
-        if found is None:
-            found = self._rest(name)
-            if not self._lines[name].waiting:
-                self._rests[name] = found
+        found = self._rest(name)
+        if not self._lines[name].waiting:
+            self._rests[name] = found
         return found
 
     def _rest(self, name: str) -> _QueueRest:
@@ -324,9 +345,11 @@ class KueueReplay:
         self._seen.clear()
 
     def _follow_trees(self) -> None:
+        self._members.clear()
         for name, queue in self._snapshot.queues.items():
             root = queue.node.path[-1]
-            self._trees[name] = not root.is_queue, root.name
+            tree = self._trees[name] = not root.is_queue, root.name
+            self._members.setdefault(tree, []).append(name)
 
 
 def _told_active(queue: ClusterQueue) -> ClusterQueue:

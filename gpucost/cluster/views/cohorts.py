@@ -122,9 +122,10 @@ class QuotaNode:
         self.epoch[0] += 1
         node: QuotaNode | None = self
         while node is not None and amount:
-            used, local = node.usage.get(key, 0), node._terms(key).local
-            node.usage[key] = used + amount
-            amount = max(0, used + amount - local) - max(0, used - local)
+            used, local = node.usage.get(key, 0), (node.terms.get(key) or node._terms(key)).local
+            more = node.usage[key] = used + amount
+            if used < local or more < local:
+                amount = max(0, more - local) - max(0, used - local)
             node = node.parent
 
     def shift_usage(self, key: FlavorResource, amount: int) -> None:
@@ -155,7 +156,7 @@ class QuotaNode:
         return nodes
 
     def _available(self, key: FlavorResource, of_parent: int) -> int:
-        quota, local, limit = self._terms(key)
+        quota, local, limit = self.terms.get(key) or self._terms(key)
         used = self.usage.get(key, 0)
         if self.parent is None:
             return quota - used
