@@ -122,8 +122,8 @@ class FairShares:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QuotaMember:
-    """A workload that holds quota. ``reserved_ms`` is since when, ``queued_ms`` its place in a queue. ``rank``
-    orders victims of one queue: already evicted, of lower priority, with the newest quota."""
+    """A workload that holds quota. ``reserved_ms`` is since when, ``queued_ms`` its place in a queue.
+    ``rank`` orders victims of one queue: already evicted, of lower priority, with the newest quota."""
 
     uid: str
     queue: str
@@ -166,7 +166,7 @@ class SnapshotQueue:
     def fits(self, usage: QuotaUse) -> bool:
         """Whether there is quota for all of it now, borrowed or not."""
         available = self.node.available
-        for key, amount in usage.items():
+        for key, amount in usage.items():  # noqa: SIM110 - a generator costs more
             if amount > available(key):
                 return False
         return True

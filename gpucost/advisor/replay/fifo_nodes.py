@@ -161,6 +161,12 @@ class FifoReplay:
         self._touched.clear()
         return CycleEffects(admitted, {}, is_at_rest=True)
 
+    def state_key(self, _now_ms: int, /) -> None:
+        """Nobody is preempted."""
+
+    def pass_over(self, _span_ms: int, /) -> None:
+        """Nothing waits for a time."""
+
     def _join(self, uid: str) -> None:
         """At its place: by its first arrival."""
         number, ask = self._asks[uid]

@@ -11,7 +11,7 @@ cache), and when parked workloads of a tree are looked at again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -257,6 +257,31 @@ class KueueReplay:
         is_at_rest = not is_moved and rest in self._seen
         self._seen.add(rest)
         return CycleEffects(admitted, evicted, is_at_rest)
+
+    def state_key(self, now_ms: int, /) -> Hashable | None:
+        queues = []
+        known = [each for queue in self._snapshot.queues.values() for each in queue.members.values()]
+        places = {at_ms: at for at, at_ms in enumerate(sorted({each.reserved_ms for each in known}))}
+        for name, line in self._lines.items():
+            members = self._snapshot.queues[name].members.values()
+            held = frozenset(
+                (each.uid, each.is_evicted, places[each.reserved_ms], *each.usage.items()) for each in members
+            )
+            queues.append((*line.counts, line.sticky, line.parked_shapes, self._preemptors[name], held))
+        scans = frozenset(
+            (
+                uid,
+                min(2, self._number - each.cycle),
+                self._generations[self._asks[uid].queue] > each.generation,
+                *sorted(each.scan.items()),
+            )
+            for uid, each in self._progress.items()
+        )
+        due = tuple((tree, due_ms - now_ms) for tree, due_ms in sorted(self._due.items()))
+        return tuple(queues), scans, due, frozenset(self._drained)
+
+    def pass_over(self, span_ms: int, /) -> None:
+        self._due = {tree: due_ms + span_ms for tree, due_ms in self._due.items()}
 
     def _nominated(self, ask: QuotaRequest) -> NominatedHead:
         progress = self._progress.get(ask.uid)

@@ -14,7 +14,7 @@ controllers of jobs make new pods.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -155,6 +155,16 @@ class PlacedReplay:
                     del self._waiting[uid]
                     self._refused.add(uid)
         return CycleEffects(placed, evicted, is_at_rest, was_run)
+
+    def state_key(self, now_ms: int, /) -> Hashable | None:
+        if self._kueue is None:
+            return None
+        placed = frozenset((uid, start.nodes) for uid, start in self._placed.items())
+        return self._kueue.state_key(now_ms), tuple(self._waiting), tuple(self._homeless), placed
+
+    def pass_over(self, span_ms: int, /) -> None:
+        if self._kueue is not None:
+            self._kueue.pass_over(span_ms)
 
     def _leaving(self, told: Mapping[str, StoryEviction]) -> dict[str, StoryEviction]:
         """Who is told to leave waits for nodes no more. Who leaves a lost node already is not told twice; it

@@ -47,6 +47,11 @@ class PendingLine:
         """How many wait to be tried, and how many are parked."""
         return self.waiting, len(self._asks) - self.waiting + len(self._barred)
 
+    @property
+    def parked_shapes(self) -> frozenset[Hashable]:
+        """Those that come are parked with them."""
+        return frozenset(self._parked)
+
     def __iter__(self) -> Iterator[QuotaRequest]:
         yield from self._asks.values()
         yield from self._barred.values()

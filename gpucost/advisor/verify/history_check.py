@@ -102,7 +102,7 @@ def replayed(
 ) -> ReplayOutcome:
     """What becomes of the arrivals in the cluster of a configuration."""
     discipline = KueueReplay(configuration.state, configuration.config, configuration.timings)
-    return play(arrivals, discipline, configuration.changes)
+    return play(arrivals, discipline, configuration.changes, as_recorded=True)
 
 
 def run_times(history: SchedulerHistory, configuration: HistoryConfiguration) -> dict[str, int]:

@@ -1,0 +1,106 @@
+"""Preemption without rest is proven, not counted: what is a ring, what is not, and none is played out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from gpucost.advisor.kueue.requests import QuotaRequest
+from gpucost.advisor.replay import replay_timeline
+from gpucost.advisor.replay.kueue_replay import KueueReplay, ReplayTimings
+from gpucost.advisor.replay.replay_timeline import ReplayArrival, ReplayOutcome, play
+from gpucost.advisor.verify.case_files import MOST_BYTES, decoded
+from gpucost.advisor.verify.history_files import HistoryConfiguration, SchedulerHistory, histories_of
+from gpucost.domain.time import DAY_MS, SECOND_MS
+from gpucost.kube.dumps.dump import content_of
+from tests.support.recorded import KUEUE_SCHEDULER
+
+LEAVES = ReplayTimings(30 * SECOND_MS, SECOND_MS)
+
+
+def history(id_: str) -> SchedulerHistory:
+    place = KUEUE_SCHEDULER / "histories.json.gz"
+    found = histories_of(decoded(content_of(place, MOST_BYTES), place.name), place.name)
+    return next(each for each in found.histories if each.id == id_)
+
+
+def ring() -> tuple[tuple[ReplayArrival[QuotaRequest], ...], HistoryConfiguration]:
+    """w00002 of team-a preempts w00001 of team-c, which takes the room again, every 30 seconds."""
+    found = history("kh-min-1")
+    return found.arrivals, found.configurations[1]
+
+
+def told(
+    arrivals: tuple[ReplayArrival[QuotaRequest], ...], found: HistoryConfiguration, as_recorded: bool = False
+) -> ReplayOutcome:
+    return play(arrivals, KueueReplay(found.state, found.config, LEAVES), as_recorded=as_recorded)
+
+
+def began(outcome: ReplayOutcome, uid: str) -> list[int]:
+    return [each.at_ms for each in outcome.stories[uid].admissions]
+
+
+def test_a_ring_that_nothing_ends_ends_the_replay_where_it_began() -> None:
+    arrivals, found = ring()
+    outcome, counted = told(arrivals, found), told(arrivals, found, as_recorded=True)
+    assert outcome.restless is not None
+    assert counted.restless is not None
+    assert (outcome.restless.why, counted.restless.why) == ("ring", "evictions")
+    assert outcome.restless.at_ms < counted.restless.at_ms
+    assert [each[:2] for each in outcome.restless.pairs] == [("w00002", "w00001")]
+    before = [at_ms for at_ms in began(counted, "w00001") if at_ms < outcome.restless.at_ms]
+    assert began(outcome, "w00001") == before
+
+
+def test_at_one_instant_too() -> None:
+    arrivals, found = ring()
+    outcome = play(arrivals, KueueReplay(found.state, found.config, ReplayTimings(0, 0)))
+    assert outcome.restless is not None
+    assert (outcome.restless.why, outcome.restless.at_ms) == ("instant", arrivals[1].at_ms)
+    assert outcome.cycles < 100
+
+
+@pytest.mark.parametrize("steps", [8, 10**9])
+def test_what_comes_from_outside_ends_a_ring_and_its_turns_are_told(
+    monkeypatch: pytest.MonkeyPatch, steps: int
+) -> None:
+    """A workload of team-c that comes a day later and fits nowhere is outside; without a watch all is
+    played."""
+    monkeypatch.setattr(replay_timeline, "FIRST_STEPS", steps)
+    arrivals, found = ring()
+    late_ms = arrivals[1].at_ms + DAY_MS
+    late = replace(arrivals[0].ask, uid="w9", queued_ms=late_ms)
+    changes = ((late_ms, replace(found.state.cluster_queue_by_name["team-a"], stop_policy="HoldAndDrain")),)
+    kueue = KueueReplay(found.state, found.config, LEAVES)
+    outcome = play((*arrivals, ReplayArrival("w9", late_ms, SECOND_MS, late)), kueue, changes)
+    evictions = outcome.stories["w00001"].evictions
+    assert outcome.restless is None
+    assert len(evictions) == DAY_MS // LEAVES.leaves_ms
+    assert {later.at_ms - each.at_ms for each, later in pairwise(evictions)} == {LEAVES.leaves_ms}
+    assert outcome.stories["w00001"].ended_ms == evictions[-1].at_ms + 30_000 + arrivals[0].run_ms
+    assert outcome.stories["w9"].ended_ms is not None
+    if steps == 8:
+        (only,) = outcome.rings
+        assert (only.to_ms, outcome.cycles < 100) == (late_ms, True)
+        assert sum(each.times for each in only.pairs) > len(evictions) - 20
+    else:
+        assert not outcome.rings
+
+
+def test_who_would_keep_its_progress_and_makes_none_is_in_a_ring_too() -> None:
+    """w00001 starts and is told to leave in one second, again and again."""
+    arrivals, found = ring()
+    outcome = told(tuple(replace(each, keeps_progress=True) for each in arrivals), found)
+    assert outcome.restless is not None
+    assert outcome.restless.why == "ring"
+
+
+def test_no_recorded_configuration_with_rest_has_a_ring_for_ever() -> None:
+    place = KUEUE_SCHEDULER / "histories.json.gz"
+    for each in histories_of(decoded(content_of(place, MOST_BYTES), place.name), place.name).histories:
+        for found in each.configurations:
+            kueue = KueueReplay(found.state, found.config, found.timings)
+            outcome = play(each.arrivals, kueue, found.changes)
+            assert (outcome.restless is None) == (found.unrest is None), (each.id, found.name)
