@@ -229,13 +229,20 @@ def place_of(url: str) -> str:
     return f"{parsed.drivername}://{parsed.host or ''}{port}/{parsed.database or ''}"
 
 
-def insert_rows(connection: Connection, table: Table, rows: Sequence[tuple[Any, ...]]) -> None:
-    """Insert rows whose values are in the order of the table's columns; COPY on PostgreSQL."""
+def insert_rows(
+    connection: Connection,
+    table: Table,
+    rows: Sequence[tuple[Any, ...]],
+    *,
+    columns: Sequence[Column[Any]] | None = None,
+) -> None:
+    """Insert rows of ``columns``, all of the table's unless given, others are null; COPY on PostgreSQL."""
     if not rows:
         return
+    columns = list(table.columns) if columns is None else columns
     if connection.dialect.name == "postgresql":
         preparer = connection.dialect.identifier_preparer
-        names = ", ".join(preparer.format_column(column) for column in table.columns)
+        names = ", ".join(map(preparer.format_column, columns))
         driver = cast("psycopg.Connection", connection.connection.driver_connection)
         with (
             driver.cursor() as cursor,
@@ -244,7 +251,9 @@ def insert_rows(connection: Connection, table: Table, rows: Sequence[tuple[Any, 
             for row in rows:
                 copy.write_row(row)
     else:
-        connection.exec_driver_sql(str(insert(table).compile(dialect=connection.dialect)), list(rows))
+        names = [column.name for column in columns]
+        statement = insert(table).compile(dialect=connection.dialect, column_keys=names)
+        connection.exec_driver_sql(str(statement), list(rows))
 
 
 def add_rows(
@@ -264,6 +273,10 @@ def add_rows(
     if not rows:
         return
     columns = list(table.columns) if columns is None else columns
+    by_column = list(zip(*rows, strict=True))
+    # A column without a value changes nothing, neither as it is nor merged.
+    some = [at for at, values in enumerate(by_column) if values.count(None) < len(rows)]
+    columns, by_column = [columns[at] for at in some], [by_column[at] for at in some]
     names = [connection.dialect.identifier_preparer.format_column(column) for column in columns]
     conflict = "DO NOTHING"
     if merged is not None:
@@ -277,7 +290,9 @@ def add_rows(
     into = f"INSERT INTO {table.name} ({', '.join(names)})"
     if connection.dialect.name != "postgresql":
         values = ", ".join("?" * len(names))
-        connection.exec_driver_sql(f"{into} VALUES ({values}) ON CONFLICT {conflict}", list(rows))
+        connection.exec_driver_sql(
+            f"{into} VALUES ({values}) ON CONFLICT {conflict}", list(zip(*by_column, strict=True))
+        )
         return
     # A column is one parameter, as JSON: a parameter for each value takes the driver several times as long.
     casts = ", ".join(
@@ -287,7 +302,7 @@ def add_rows(
     aliases = ", ".join(f"c{at}" for at in range(len(columns)))
     connection.exec_driver_sql(
         f"{into} SELECT {casts} FROM ROWS FROM ({each}) AS t ({aliases}) ON CONFLICT {conflict}",
-        tuple(json.dumps(values, ensure_ascii=False) for values in zip(*rows, strict=True)),
+        tuple(json.dumps(values, ensure_ascii=False) for values in by_column),
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -33,7 +34,7 @@ def resolve(connection: Connection, table: Table, rows: Mapping[str, Sequence[An
 
     Raises LedgerConflict when another unique column of a row is taken.
     """
-    ids = known(connection, table, rows)
+    ids = known(connection, table, rows) if rows else {}
     # In one order everywhere, so that two writers that add the same rows wait but never deadlock.
     missing = sorted(rows.keys() - ids.keys())
     if missing:
@@ -54,7 +55,9 @@ def known(connection: Connection, table: Table, keys: Iterable[str]) -> dict[str
     """The ids of those content keys that the ledger has."""
     c = table.c
     statement = select(c.content_key, c.id).where(among(connection, c.content_key, keys))
-    return {key: row_id for key, row_id in connection.execute(statement).all()}  # noqa: C416
+    with closing(connection.execute(statement)) as result:
+        assert result.cursor is not None
+        return dict(result.cursor.fetchall())  # without a Row for each
 
 
 def among(connection: Connection, column: ColumnElement[T], values: Iterable[T]) -> ColumnElement[bool]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from itertools import chain
 from typing import Any, Self, TypeAlias
@@ -110,16 +110,17 @@ class WindowLines:
     def of_frame(cls, cluster: str, window: Window, frame: pd.DataFrame, rates: Mapping[str, Rate]) -> Self:
         """``frame`` of USAGE_LINES of one window, which say no team rules. Raises InputError for columns that
         are not as declared."""
-        columns = plain_columns(frame, USAGE_LINES)
+        columns = plain_columns(frame, USAGE_LINES, but=LINE_MEASURES)
         _check_place(columns, cluster, window)
         units, unit = distinct(columns, UNIT_COLUMNS)
         holders, holder = distinct(columns, HOLDER_KEY_COLUMNS)
         used = _used_rates(columns["rate_id"], rates)
         rate_at = {rate_id: n for n, rate_id in enumerate(used)} | {"": -1}
-        for at, bucket in enumerate(columns["bucket"]):
-            if bucket not in _CODES:
-                name = line_name(units[unit[at]], holders[holder[at]], bucket, columns["rate_id"][at])
-                raise InputError(f"bucket of {name}", bucket, ", ".join(BUCKETS))
+        codes = np.array([_CODES.get(bucket, -1) for bucket in columns["bucket"]], np.int64)
+        for at in np.flatnonzero(codes < 0)[:1].tolist():
+            bucket = columns["bucket"][at]
+            name = line_name(units[unit[at]], holders[holder[at]], bucket, columns["rate_id"][at])
+            raise InputError(f"bucket of {name}", bucket, ", ".join(BUCKETS))
         return cls(
             (window,),
             units,
@@ -130,9 +131,9 @@ class WindowLines:
             unit,
             holder,
             np.array([rate_at[rate_id] for rate_id in columns["rate_id"]], np.int64),
-            np.array([_CODES[bucket] for bucket in columns["bucket"]], np.int64),
+            codes,
             np.full(len(unit), -1, np.int64),
-            {name: LineMeasure.of_plain(columns[name]) for name in LINE_MEASURES},
+            {name: _measure(frame[name], f"usage_lines.{name}", name) for name in LINE_MEASURES},
         )
 
     def name(self, at: int) -> str:
@@ -149,8 +150,8 @@ def line_name(unit: Sequence[Any], holder: Sequence[Any], bucket: str, rate: str
     return f"the {bucket!r} line of {node} {resource}{who}" + (f" at {rate}" if rate else "")
 
 
-def plain_columns(frame: pd.DataFrame, spec: FrameSpec) -> dict[str, list[Any]]:
-    """The frame's columns as lists of plain values: int, str, float or None.
+def plain_columns(frame: pd.DataFrame, spec: FrameSpec, *, but: Collection[str] = ()) -> dict[str, list[Any]]:
+    """The frame's columns, all ``but`` some, as lists of plain values: int, str, float or None.
 
     Raises InputError for a column that is missing or unknown, or that holds other than whole numbers where
     the ledger does.
@@ -166,6 +167,7 @@ def plain_columns(frame: pd.DataFrame, spec: FrameSpec) -> dict[str, list[Any]]:
         if name in whole
         else frame[name].tolist()
         for name in spec.column_names
+        if name not in but
     }
 
 
@@ -184,6 +186,13 @@ def _whole(series: pd.Series[Any], field: str, *, nullable: bool) -> list[Any]:
             raise InputError(field, value, "whole numbers of 64 bits" + ", or null" * nullable)
         check_int64(field, value or 0)
     return values
+
+
+def _measure(series: pd.Series[Any], field: str, name: str) -> LineMeasure:
+    nullable = name in _NULLABLE
+    if series.dtype == "int64" or (series.dtype == "Int64" and nullable):
+        return LineMeasure.of(series)
+    return LineMeasure.of_plain(_whole(series, field, nullable=nullable))
 
 
 def _check_place(columns: Mapping[str, list[Any]], cluster: str, window: Window) -> None:
@@ -372,15 +381,11 @@ def _keyed(rows: LineRows, of_line: Ints) -> tuple[RowsByKey, Ints]:
     Several of ``rows`` may be the same; an empty one has the empty key.
     """
     used, position = np.unique(of_line, return_inverse=True)
-    by_key: dict[str, tuple[Any, ...]] = {}
-    place: dict[str, int] = {}
-    places = []
-    for at in used.tolist():
-        row = rows[at]
-        key = content_key(row) if row else ""
-        by_key[key] = row
-        places.append(place.setdefault(key, len(place)))
-    return by_key, np.array(places, np.int64)[position]
+    named = [rows[at] for at in used.tolist()]
+    keys = [content_key(row) if row else "" for row in named]
+    by_key = dict(zip(keys, named, strict=True))
+    place = {key: at for at, key in enumerate(by_key)}
+    return by_key, np.array([place[key] for key in keys], np.int64)[position]
 
 
 def _check_names(cluster: str, lines: WindowLines) -> None:

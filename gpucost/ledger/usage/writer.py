@@ -310,9 +310,17 @@ def _write_lines(connection: Connection, prepared: PreparedBatch, window_ids: Ma
     # In key order, so that the pages of the table fill from one side.
     order = written[np.lexsort([column[written] for column in reversed(ids)])]
     columns = [*ids, lines.bucket, *lines.measures, _rule_ids(connection, prepared)[lines.rule]]
-    insert_rows(
-        connection, USAGE_LINE, list(zip(*(column[order].tolist() for column in columns), strict=True))
-    )
+    missing = [number.missing.all() for number in lines.numbers.values()]
+    # What nobody measured is left out: it may be half of the columns.
+    given = [
+        (name, column[order].tolist())
+        for name, column, none in zip(
+            USAGE_LINE.columns, columns, [*[False] * 5, *missing, False], strict=True
+        )
+        if not none
+    ]
+    names, values = zip(*given, strict=True)
+    insert_rows(connection, USAGE_LINE, list(zip(*values, strict=True)), columns=names)
 
 
 def _write_days(connection: Connection, prepared: PreparedBatch, changes: Sequence[_WindowChange]) -> None:
