@@ -251,8 +251,8 @@ def insert_rows(
             for row in rows:
                 copy.write_row(row)
     else:
-        names = [column.name for column in columns]
-        statement = insert(table).compile(dialect=connection.dialect, column_keys=names)
+        keys = [column.name for column in columns]
+        statement = insert(table).compile(dialect=connection.dialect, column_keys=keys)
         connection.exec_driver_sql(str(statement), list(rows))
 
 
