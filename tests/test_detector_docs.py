@@ -39,7 +39,7 @@ VARIANTS: dict[WastePattern, set[str]] = {
     WastePattern.QUOTA_STARVATION: {"starved", "reserved"},
     WastePattern.NOT_ADVERTISED: {"none", "fewer"},
     WastePattern.RESERVED_UNUSED: {"unused"},
-    WastePattern.PREEMPTION_WASTE: {"queue", "cycling", "below_threshold"},
+    WastePattern.PREEMPTION_WASTE: {"queue", "cycling", "ring", "below_threshold"},
     WastePattern.CPU_ONLY_PODS: {"blocked"},
     WastePattern.TOPOLOGY_SPREAD: {"spread"},
     WastePattern.UNHEALTHY_ALLOCATED: {"lost", "xid", "reported"},

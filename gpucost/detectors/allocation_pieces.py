@@ -6,6 +6,7 @@ import math
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 import pandas as pd
@@ -60,6 +61,38 @@ class AllocationPiece(NamedTuple):
         amount = None if math.isnan(self.boards) else self.boards
         amount = amount if boards is None else boards
         return WasteEpisode(waste, self.cluster, self.node, self.pod_uid, start, end, amount, self.resource)
+
+
+class PriorHolding:
+    """How many GPUs a job held in the minute before an instant, for instants that must come in order."""
+
+    def __init__(self, rows: Iterable[AllocationPiece]) -> None:
+        self._coming = sorted((row.start_ms, n, row) for n, row in enumerate(rows))
+        self._next = 0
+        self._open: list[tuple[int, int, AllocationPiece]] = []
+        self._held: dict[tuple[str, str], tuple[int, float]] = {}
+        self._sum = 0.0
+
+    def boards(self, instant_ms: int) -> float:
+        """For a pod that changed in that minute, what it held last; unknown shares count as 0."""
+        while self._next < len(self._coming) and self._coming[self._next][0] < instant_ms:
+            _, n, row = self._coming[self._next]
+            self._next += 1
+            self._drop((row.pod_uid, row.resource))
+            boards = 0.0 if math.isnan(row.boards) else row.boards
+            self._held[row.pod_uid, row.resource] = n, boards
+            self._sum += boards
+            heappush(self._open, (row.end_ms, n, row))
+        while self._open and self._open[0][0] < instant_ms - MINUTE_MS:
+            _, n, row = heappop(self._open)
+            key = row.pod_uid, row.resource
+            if self._held.get(key, (-1, 0.0))[0] == n:
+                self._drop(key)
+        # Sums of parts of GPUs, added and subtracted again: nine digits of them are exact.
+        return round(self._sum, 9)
+
+    def _drop(self, key: tuple[str, str]) -> None:
+        self._sum -= self._held.pop(key, (-1, 0.0))[1]
 
 
 def pieces(held: pd.DataFrame, column: str, values: Collection[str]) -> dict[str, list[AllocationPiece]]:

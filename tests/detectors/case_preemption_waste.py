@@ -48,6 +48,27 @@ def cycle(times: int = 3) -> World:
     return world
 
 
+def ring(times: int = 3, other: float | None = None, waits: bool = True) -> World:
+    """A pod of two GPUs in queue ``lent`` runs half an hour and is preempted, ``times`` times, for a job of
+    queue ``owns`` that waits all the time; it is back a minute later. ``other``: when a third job begins."""
+    world = World(240).node("n1")
+    for queue in ("owns", "lent"):
+        world.quota(queue, 4, 0, cohort="pool")
+    if waits:
+        world.waits("asks", 0, queue="o", cluster_queue="owns", team="t2", namespace="theirs")
+    for n in range(times + 1):
+        start, end = 31 * n, 31 * n + 30
+        last = n == times
+        world.pod(
+            f"p{n}", "n1", start, None if last else end, units=2, job="j", queue="q", cluster_queue="lent"
+        )
+        if not last:
+            evicted(world, f"p{n}", start, end, job="j", by="")
+    if other is not None:
+        world.pod("x", "n1", other, units=1, queue="q", cluster_queue="lent")
+    return world
+
+
 def unseen(world: World) -> World:
     """With an hour that was not observed."""
     world.seen = [(0, 200), (260, 480)] if world.end == 480 else [(0, 120), (180, 240)]
@@ -70,6 +91,14 @@ CASES: tuple[Case, ...] = (
         short=partial(cycle, times=2),
         gap=lambda: unseen(cycle()),
         # Three times half of half an hour, and three starts that take 30 seconds each, on two GPUs.
+        board_ms=2 * 3 * (15 * MINUTE_MS + 30 * SECOND_MS),
+    ),
+    Case(
+        "ring",
+        positive=ring,
+        below=partial(ring, times=2),
+        short=partial(ring, times=2),
+        gap=lambda: unseen(ring()),
         board_ms=2 * 3 * (15 * MINUTE_MS + 30 * SECOND_MS),
     ),
 )

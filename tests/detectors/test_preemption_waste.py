@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpucost.detectors.allocation_pieces import AllocationPiece, pieces
+from gpucost.detectors.allocation_pieces import AllocationPiece, PriorHolding, pieces
 from gpucost.detectors.findings import FindingSeverity, RuleDetection
 from gpucost.detectors.rule_settings import PreemptionWasteSettings, ScopedSettings
-from gpucost.detectors.rules.preemption_waste import PriorHolding, run
+from gpucost.detectors.rules.preemption_waste import run
 from gpucost.domain.time import MINUTE_MS, SECOND_MS
-from tests.detectors.case_preemption_waste import cycle, evicted, queue_of
+from tests.detectors.case_preemption_waste import cycle, evicted, queue_of, ring
 from tests.detectors.worlds import World, at
 
 
@@ -216,3 +216,50 @@ def test_the_team_of_a_queue_reads_nothing_of_what_the_queue_holds_in_all() -> N
     names = {each.name for each in draft.team_view.evidence}
     assert "held in 24 hours" in {each.name for each in draft.evidence} - names
     assert not any("in favour of" in name for name in names)
+
+
+def test_a_ring_names_who_waits_and_the_policy_that_ends_it() -> None:
+    (draft,) = found(ring()).drafts
+    assert (draft.variant, draft.subject.uid, draft.ended_ms) == ("ring", "uid-j", None)
+    assert "theirs/asks of ClusterQueue owns" in draft.summary
+    assert "reclaimWithinCohort: Never" in draft.action.patch
+    assert "owns" in draft.action.text
+    facts = {each.name: each.value for each in draft.evidence}
+    assert (facts["times preempted in vain"], facts["theirs/asks waited on"]) == (3, 3)
+    assert facts["lost, estimated"] == round(2 * 3 * (15 * 60 + 30) / 3600, 3)
+    assert draft.team_view is not None
+    assert "asks" not in repr(draft.team_view)
+
+
+def test_in_its_own_queue_it_is_the_right_within_the_queue() -> None:
+    world = ring(waits=False).waits("asks", 0, cluster_queue="lent")
+    (draft,) = found(world).drafts
+    assert draft.action.patch.endswith("withinClusterQueue: Never")
+
+
+@pytest.mark.parametrize(
+    "world",
+    [
+        ring(other=30.5),
+        ring(waits=False),
+        ring(waits=False).waits("asks", 0, 61, cluster_queue="owns"),
+        ring(waits=False).waits("asks", 0, cluster_queue="elsewhere"),
+    ],
+)
+def test_preemption_that_gave_somebody_room_is_no_ring(world: World) -> None:
+    assert [each.variant for each in found(world).drafts] == ["cycling"]
+
+
+def test_of_several_that_wait_it_is_the_one_that_waits_for_its_victims() -> None:
+    world = ring(waits=False).waits("old", 0, cluster_queue="lent")
+    world.waits("asks", 10, cluster_queue="owns", reason="WaitingForPreemptedWorkloads")
+    (draft,) = found(world).drafts
+    assert "ns/asks of ClusterQueue owns" in draft.summary
+
+
+def test_a_third_that_is_preempted_in_between_is_of_the_ring() -> None:
+    world = ring()
+    for n in range(3):
+        world.pod(f"t{n}", "n1", 31 * n + 30.2, 31 * n + 30.6, job="third", cluster_queue="owns")
+        evicted(world, f"t{n}", 31 * n + 30.2, 31 * n + 30.6, job="third")
+    assert "ring" in [each.variant for each in found(world).drafts]

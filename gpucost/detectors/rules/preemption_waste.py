@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
-from heapq import heappop, heappush
-from math import isnan
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -17,6 +15,7 @@ from gpucost.cluster.objects.kueue import EvictionReason
 from gpucost.detectors.allocation_pieces import (
     LEAST_COVERAGE,
     AllocationPiece,
+    PriorHolding,
     amount,
     board_ms,
     hours,
@@ -38,9 +37,10 @@ from gpucost.detectors.findings import (
 )
 from gpucost.detectors.inputs.activity_table import Floats
 from gpucost.detectors.inputs.detector_facts import DetectorFacts
+from gpucost.detectors.inputs.vain_evictions import VainEviction, vain_evictions
 from gpucost.detectors.rule_settings import PreemptionWasteSettings, ScopedSettings
 from gpucost.domain.buckets import Waste
-from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS
+from gpucost.domain.time import DAY_MS, HOUR_MS
 from gpucost.settings.types import milliseconds
 
 NAME = WastePattern.PREEMPTION_WASTE
@@ -148,8 +148,13 @@ def run(facts: DetectorFacts, settings: ScopedSettings[PreemptionWasteSettings])
         jobs.setdefault((each.first.namespace, each.job_uid), []).append(each)
         queues.setdefault(each.first.cluster_queue or each.first.queue, []).append(each)
     found: list[tuple[FindingDraft, _Group]] = []
-    for group in jobs.values():
-        found += _cycling(facts, settings.at(group[0].first.namespace, group[0].first.queue), group)
+    vain = vain_evictions(facts.history)
+    for key, group in jobs.items():
+        of_job = settings.at(group[0].first.namespace, group[0].first.queue)
+        rings = list(_rings(facts, of_job, group, vain.get(key, [])))
+        in_ring = {each.pod_uid for _, own in rings for each in own}
+        found += rings
+        found += _cycling(facts, of_job, [each for each in group if each.pod_uid not in in_ring])
     cycling = {each.pod_uid for _, group in found for each in group}
     for queue, group in queues.items():
         if queue:
@@ -237,38 +242,6 @@ def _restarts(
     return found
 
 
-class PriorHolding:
-    """How many GPUs a job held in the minute before an instant, for instants that must come in order."""
-
-    def __init__(self, rows: Iterable[AllocationPiece]) -> None:
-        self._coming = sorted((row.start_ms, n, row) for n, row in enumerate(rows))
-        self._next = 0
-        self._open: list[tuple[int, int, AllocationPiece]] = []
-        self._held: dict[tuple[str, str], tuple[int, float]] = {}
-        self._sum = 0.0
-
-    def boards(self, instant_ms: int) -> float:
-        """For a pod that changed in that minute, what it held last; unknown shares count as 0."""
-        while self._next < len(self._coming) and self._coming[self._next][0] < instant_ms:
-            _, n, row = self._coming[self._next]
-            self._next += 1
-            self._drop((row.pod_uid, row.resource))
-            boards = 0.0 if isnan(row.boards) else row.boards
-            self._held[row.pod_uid, row.resource] = n, boards
-            self._sum += boards
-            heappush(self._open, (row.end_ms, n, row))
-        while self._open and self._open[0][0] < instant_ms - MINUTE_MS:
-            _, n, row = heappop(self._open)
-            key = row.pod_uid, row.resource
-            if self._held.get(key, (-1, 0.0))[0] == n:
-                self._drop(key)
-        # Sums of parts of GPUs, added and subtracted again: nine digits of them are exact.
-        return round(self._sum, 9)
-
-    def _drop(self, key: tuple[str, str]) -> None:
-        self._sum -= self._held.pop(key, (-1, 0.0))[1]
-
-
 def _overhead_ms(boards: float) -> int:
     """The start-up time, by the number of GPUs that the job held."""
     length = next(length for most, length in _OVERHEADS if most is None or boards <= most)
@@ -303,20 +276,97 @@ def _claims(held: Iterable[AllocationPiece], start_ms: int, end_ms: int) -> Iter
             yield found
 
 
-def _cycling(
-    facts: DetectorFacts, settings: PreemptionWasteSettings, group: _Group
+def _rings(
+    facts: DetectorFacts, settings: PreemptionWasteSettings, group: _Group, vain: Sequence[VainEviction]
 ) -> Iterator[tuple[FindingDraft, _Group]]:
-    """Stretches in which a job was evicted so often in 24 hours. Pods evicted together count once: only a pod
-    that started after the last eviction can be evicted anew."""
+    """Stretches in which a job was preempted in vain so often in 24 hours."""
+    known = {each.pod_uid: each for each in vain}
+    group = [each for each in group if each.pod_uid in known]
+    times = _times(group)
+    for run_ in _runs(_often(times, settings.cycles)):
+        until = next((time for time in times if time > run_[-1]), None)
+        own = [each for each in group if run_[0] <= each.end_ms and (until is None or each.end_ms < until)]
+        recent = sum(facts.now_ms - time < DAY_MS for time in run_)
+        told = [known[each.pod_uid] for each in own]
+        yield _ring_draft(own, told, len(run_), recent >= settings.cycles), own
+
+
+def _ring_draft(group: _Group, vain: Sequence[VainEviction], times: int, goes_on: bool) -> FindingDraft:
+    first = group[0].first
+    start_ms = min(each.start_ms for each in group)
+    by, _ = Counter(each.by for each in vain).most_common(1)[0]
+    told = (
+        f"{first.namespace}/{first.job} was preempted {amount(times, 'time')} in "
+        f"{lasting(group[-1].end_ms - start_ms)} since {since(start_ms)} for nothing: each time it was the "
+        f"next to get its room again. About {hours(_sum(group))} of work are lost."
+    )
+    draft = _draft(
+        "ring",
+        first.subject,
+        group,
+        f"{told} {by.namespace}/{by.job} of ClusterQueue {by.cluster_queue}, for which it had to go, still "
+        "waits.",
+        goes_on,
+        (FindingEvidence("times preempted in vain", times, "", "evictions of its pods, and who waited"),),
+        first.queue,
+        first.team,
+        first.user,
+        told,
+    )
+    waited = tuple(
+        FindingEvidence(
+            f"{who.namespace}/{who.job} waited on", count, "evictions", "gpucost_workload_waiting"
+        )
+        for who, count in Counter(each.by for each in vain).most_common(3)
+    )
+    return replace(
+        draft,
+        evidence=(*draft.evidence, *waited),
+        action=_no_preemption(by.cluster_queue, vain[0].cluster_queue),
+    )
+
+
+def _no_preemption(of: str, victim: str) -> FindingAction:
+    """The policy by which a queue preempts, without the right that leads nowhere."""
+    if of == victim:
+        return FindingAction(
+            f"ClusterQueue {of} preempts its own workloads, which take their room again before the preemptor "
+            "is looked at. Without that right both come to their end, one after the other.",
+            "spec:\n  preemption:\n    withinClusterQueue: Never",
+        )
+    return FindingAction(
+        f"ClusterQueue {of} preempts in {victim}, whose workloads take their room again before the preemptor "
+        f"is looked at. Without that right what runs comes to its end; or let {victim} borrow less "
+        "(borrowingLimit), so that it cannot take the room again.",
+        "spec:\n  preemption:\n    reclaimWithinCohort: Never\n    borrowWithinCohort:\n      policy: Never",
+    )
+
+
+def _times(group: _Group) -> list[int]:
+    """When a job was evicted. Pods evicted together count once: only a pod that started after the last
+    eviction can be evicted anew."""
     times: list[int] = []
     for each in group:
         if not times or each.start_ms >= times[-1]:
             times.append(each.end_ms)
+    return times
+
+
+def _often(times: Sequence[int], cycles: int) -> list[int]:
+    """Those that are one of so many in 24 hours."""
     marked: set[int] = set()
-    for n in range(settings.cycles - 1, len(times)):
-        if times[n] - times[n - settings.cycles + 1] < DAY_MS:
-            marked.update(times[n - settings.cycles + 1 : n + 1])
-    for run_ in _runs([time for time in times if time in marked]):
+    for n in range(cycles - 1, len(times)):
+        if times[n] - times[n - cycles + 1] < DAY_MS:
+            marked.update(times[n - cycles + 1 : n + 1])
+    return [time for time in times if time in marked]
+
+
+def _cycling(
+    facts: DetectorFacts, settings: PreemptionWasteSettings, group: _Group
+) -> Iterator[tuple[FindingDraft, _Group]]:
+    """Stretches in which a job was evicted so often in 24 hours."""
+    times = _times(group)
+    for run_ in _runs(_often(times, settings.cycles)):
         until = next((time for time in times if time > run_[-1]), None)
         own = [each for each in group if run_[0] <= each.end_ms and (until is None or each.end_ms < until)]
         recent = sum(facts.now_ms - time < DAY_MS for time in run_)
