@@ -27,6 +27,7 @@ from gpucost.cli.commands import (
     month,
     notify,
     prices,
+    replay,
     reports,
     serve,
     session,
@@ -97,6 +98,7 @@ app.command("statement")(chargeback.statement)
 app.command("commitments")(chargeback.commitments)
 app.command("digest")(digest.digest)
 app.add_typer(compare.app, name="compare")
+app.command("replay")(replay.replay)
 app.add_typer(chargeback.app, name="chargeback")
 app.add_typer(findings.app, name="findings")
 app.add_typer(prices.app, name="prices")

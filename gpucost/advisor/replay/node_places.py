@@ -64,6 +64,7 @@ class PlacedReplay:
     ) -> None:
         self._kueue, self._flavor_pools, self._fits_first = kueue, flavor_pools, fits_first
         self._refused: set[str] = set()
+        self.ever_refused: set[str] = set()
         self._is_freed = False
         self._pools = {name: FifoNodes(nodes, size) for name, (nodes, size) in pools.items()}
         self._asks: dict[str, PlacedAsk] = {}
@@ -154,6 +155,7 @@ class PlacedReplay:
                 if self._kueue.refuse(uid):
                     del self._waiting[uid]
                     self._refused.add(uid)
+                    self.ever_refused.add(uid)
         return CycleEffects(placed, evicted, is_at_rest, was_run)
 
     def state_key(self, now_ms: int, /) -> Hashable | None:

@@ -70,7 +70,8 @@ class ScenarioRun:
     and those that never came are left out).
 
     ``pools`` and ``kueue`` are the scenario's; ``kueue_changes`` what was different from an instant on.
-    ``for_nodes`` still waited for nodes at the end. ``prices`` are ascending.
+    ``for_nodes`` still waited for nodes at the end, ``refused`` had quota for which no node had room.
+    ``prices`` are ascending.
     """
 
     change: WhatIfChange
@@ -82,6 +83,7 @@ class ScenarioRun:
     kueue: KueueRecord | None
     kueue_changes: tuple[tuple[int, ClusterQueue | Cohort | KueueConfig], ...] = ()
     for_nodes: frozenset[str] = field(default_factory=frozenset)
+    refused: frozenset[str] = field(default_factory=frozenset)
 
     @property
     def name(self) -> str:
@@ -100,11 +102,30 @@ def run_scenario(
         arrivals = list(followed(arrivals, history))
     discipline = made.discipline(is_bare)
     outcome = play(arrivals, cast("ReplayDiscipline[object, object]", discipline), made.changes)
-    waiting = discipline.waiting_for_nodes if isinstance(discipline, PlacedReplay) else frozenset()
+    waiting = refused = frozenset[str]()
+    if isinstance(discipline, PlacedReplay):
+        waiting, refused = discipline.waiting_for_nodes, frozenset(discipline.ever_refused)
     jobs = dict(_came(arrivals, made.jobs, outcome))
     return ScenarioRun(
-        change, loop, jobs, outcome, made.pools, made.prices, made.kueue, made.kueue_changes, waiting
+        change,
+        loop,
+        jobs,
+        outcome,
+        made.pools,
+        made.prices,
+        made.kueue,
+        made.kueue_changes,
+        waiting,
+        refused,
     )
+
+
+def check_change(
+    history: ReplayHistory, change: WhatIfChange
+) -> tuple[Mapping[str, PoolRecord], tuple[PriceStep, ...]]:
+    """The pools and the prices of a scenario. Raises InputError as ``run_scenario`` does; plays nothing."""
+    made = _Scenario(history, change)
+    return made.pools, made.prices
 
 
 def followed(

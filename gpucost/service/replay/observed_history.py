@@ -225,15 +225,16 @@ class _Builder:
                 alone.append(pod)
         unknown = lacking = 0
         for pods in [*by_job.values(), *([pod] for pod in alone)]:
-            job = self._job(pods, queues, priorities)
-            if job is None:
-                lacking += 1
-                continue
-            unknown += (
-                job.queue != "" and (pods[0].row["namespace"], pods[0].row["workload"]) not in priorities
-            )
-            yield job
-        waits = sum(1 for uid in self.demand if uid not in by_job and all(pod.job != uid for pod in alone))
+            for n, runs in enumerate(self._attempts(pods)):
+                job = self._job(runs, n, queues, priorities)
+                if job is None:
+                    lacking += 1
+                    continue
+                named = pods[0].row["namespace"], pods[0].row["workload"]
+                unknown += job.queue != "" and named not in priorities
+                yield job
+        ran = by_job.keys() | {pod.job for pod in alone}
+        waits = len(self.demand.keys() - ran)
         if waits:
             self.limits.append(f"run times: {waits:,} jobs waited and never ran; they are left out")
         if lacking:
@@ -243,23 +244,36 @@ class _Builder:
         if unknown:
             self.limits.append(f"priorities: of {unknown:,} jobs nothing says one; they count as 0")
 
-    def _job(
-        self, pods: list[_Pod], queues: set[str], priorities: Mapping[tuple[str, str], int]
-    ) -> HistoryJob | None:
+    def _attempts(self, pods: list[_Pod]) -> Iterator[list[list[_Pod]]]:
+        """Runs that belong together: one that was evicted, and those after it until it ended by itself. A
+        retry after a failure is an arrival of its own."""
         pods.sort(key=lambda each: (each.start_ms, each.uid))
-        runs = list(_runs(pods))
+        stops = [each["end_ms"] for each in self.evictions.get(pods[0].row["job_uid"], ())]
+        attempt: list[list[_Pod]] = []
+        for run in _runs(pods):
+            attempt.append(run)
+            ended_ms = max(each.end_ms for each in run)
+            if not any(abs(at_ms - ended_ms) <= _NEAR_MS for at_ms in stops):
+                yield attempt
+                attempt = []
+        if attempt:
+            yield attempt
+
+    def _job(
+        self,
+        runs: list[list[_Pod]],
+        number: int,
+        queues: set[str],
+        priorities: Mapping[tuple[str, str], int],
+    ) -> HistoryJob | None:
         first, last = runs[0][0], runs[-1]
+        pods = [pod for run in runs for pod in run]
         row = first.row
-        is_one = len({each.uid for each in pods}) == 1 and workload_class_of(row) is not WorkloadClass.BATCH
+        is_one = workload_class_of(row) is not WorkloadClass.BATCH or not row["job_uid"]
         uid = first.uid if is_one else first.job
         sets = _pod_sets(last)
         pool = self.pool_of_node.get(row["node"], "")
-        own = {
-            resource: name
-            for name, each in self.pools.items()
-            for resource in [each.resource]
-            if each.flavor == pool
-        }
+        own = {each.resource: name for name, each in self.pools.items() if each.flavor == pool}
         if not pool or any(resource not in own for resource, _ in sets):
             return None
         flavor = row["flavor"] or pool
@@ -270,29 +284,19 @@ class _Builder:
         )
         begun_ms, ended_ms = min(each.start_ms for each in last), max(each.end_ms for each in last)
         lasts = ended_ms >= self.window.end_ms
-        evicted = tuple(
-            StoryEviction(told["end_ms"], told["reason"], told["by"])
-            for told in _once(self.evictions.get(row["job_uid"], ()))
-            if told["pod_uid"] in {each.uid for each in pods}
-        )
-        was_killed = any(abs(told.at_ms - ended_ms) <= _NEAR_MS for told in evicted)
+        uids = {each.uid for each in pods}
+        told = (each for each in self.evictions.get(row["job_uid"], ()) if each["pod_uid"] in uids)
+        evicted = tuple(StoryEviction(each["end_ms"], each["reason"], each["by"]) for each in _once(told))
+        was_killed = any(abs(each.at_ms - ended_ms) <= _NEAR_MS for each in evicted)
         starts = tuple(min(each.start_ms for each in run) for run in runs)
-        waited = [
-            each["start_ms"] for each in self.demand.get(row["job_uid"], ()) if each["start_ms"] <= starts[0]
-        ]
-        created_ms = min([starts[0], *([] if is_one else waited)])
-        if starts[0] <= self.window.start_ms:
-            created_ms = self.window.start_ms - 1  # it ran already: nobody knows how long it had waited
         holder = {name: str(row.get(name, "")) for name in CONDITIONS}
-        queue = row["cluster_queue"] if row["cluster_queue"] in queues else ""
-        names = sorted({own[resource] for resource, _ in sets})
         return HistoryJob(
-            uid=uid,
-            created_ms=created_ms,
+            uid=f"{uid}#{number}" if number else uid,
+            created_ms=self._created_ms(row["job_uid"], starts[0], number, is_one=is_one),
             run_ms=max(1, ended_ms - begun_ms),
             gpus=sum(units * count for (_, units), count in sets.items()),
-            queue=queue,
-            pool=names[0],
+            queue=row["cluster_queue"] if row["cluster_queue"] in queues else "",
+            pool=min(own[resource] for resource, _ in sets),
             name=f"{row['namespace']}/{row['job'] or row['pod']}",
             team=self.of.teams.team_of(holder, starts[0]),
             user=row["user"],
@@ -301,6 +305,25 @@ class _Builder:
             is_censored=lasts or was_killed,
             record=JobRecord(starts, evicted, None if lasts else ended_ms),
         )
+
+    def _created_ms(self, job_uid: str, start_ms: int, number: int, *, is_one: bool) -> int:
+        """Since when it was seen waiting for this start. What ran when the window began came before it: how
+        long it had waited nobody knows."""
+        if start_ms <= self.window.start_ms:
+            return self.window.start_ms - 1
+        waits = (
+            [] if is_one else [each for each in self.demand.get(job_uid, ()) if each["start_ms"] <= start_ms]
+        )
+        if not waits:
+            return start_ms
+        if not number:
+            return int(min(each["start_ms"] for each in waits))
+        # Of a retry the last stretch of waiting that reaches its start.
+        since_ms = start_ms
+        for each in sorted(waits, key=itemgetter("start_ms"), reverse=True):
+            if each["end_ms"] >= since_ms - _NEAR_MS:
+                since_ms = min(since_ms, each["start_ms"])
+        return int(since_ms)
 
     def _kueue(self) -> KueueRecord | None:
         """Queues as the source saw their quota of GPUs; the rest of them as the cluster's objects have it."""

@@ -1,0 +1,259 @@
+"""What a scenario costs, and who pays: whole nano-units that add up to the capacity.
+
+Without a charge policy a team pays what it held, and what nobody held stands beside it. With one, the
+capacity is cut into cells of an hour, as the ledger has them, and charged by the same engine as a month; with
+contracts their views of the cost are given. Each amount is a part of a pool's cost in a stretch of one price,
+by largest remainder: teams and what nobody held add up to it exactly.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+from typing import NamedTuple
+
+from gpucost.advisor.replay.history_record import PoolRecord
+from gpucost.advisor.replay.scenario_run import PriceStep
+from gpucost.charges.capacity_cells import CapacityCell, CellRow
+from gpucost.charges.charge_account import charges
+from gpucost.charges.commitment_drawdown import UsageCell
+from gpucost.charges.commitment_report import report_commitments
+from gpucost.charges.contract_terms import ContractBook
+from gpucost.charges.policy_file import PolicyBook
+from gpucost.domain.buckets import UNALLOCATED, Bucket
+from gpucost.domain.money import round_half_even, split_by_weight
+from gpucost.domain.time import HOUR_MS, Window
+from gpucost.reports.replay.run_views import RunView, pool_of
+
+
+class PayerKey(NamedTuple):
+    """Who held: ``team`` is UNALLOCATED for time that nobody held."""
+
+    team: str
+    queue: str
+
+
+@dataclass(slots=True)
+class PaidTime:
+    """GPU-milliseconds, what they cost by the price of their pools, and how many have no price."""
+
+    board_ms: int = 0
+    nano: int = 0
+    unpriced_ms: int = 0
+
+    def add(self, other: PaidTime) -> None:
+        self.board_ms += other.board_ms
+        self.nano += other.nano
+        self.unpriced_ms += other.unpriced_ms
+
+
+@dataclass(frozen=True)
+class ScenarioMoney:
+    """``parts`` and the capacity are the same sum, to the millisecond and the nano-unit. ``over_ms`` was held
+    beyond what nodes give, and is counted as capacity. ``charged`` by team is by the charge policy, ``kept``
+    what the platform keeps of it; ``effective`` by team is what contracts make of the cost (the platform has
+    no name there). These are None without a policy, or contracts."""
+
+    capacity: PaidTime
+    parts: Mapping[PayerKey, PaidTime]
+    over_ms: int
+    charged: Mapping[str, int] | None = None
+    kept: int | None = None
+    charge_difference: int = 0
+    effective: Mapping[str, int] | None = None
+
+    def of_team(self, team: str) -> PaidTime:
+        return _sum(paid for key, paid in self.parts.items() if key.team == team)
+
+    def of_queue(self, queue: str) -> PaidTime:
+        return _sum(
+            paid for key, paid in self.parts.items() if key.queue == queue and key.team != UNALLOCATED
+        )
+
+    @property
+    def difference(self) -> tuple[int, int]:
+        """GPU-milliseconds and nano-units by which the parts differ from the capacity: 0."""
+        found = _sum(self.parts.values())
+        return found.board_ms - self.capacity.board_ms, found.nano - self.capacity.nano
+
+
+def _sum(parts: Iterable[PaidTime]) -> PaidTime:
+    total = PaidTime()
+    for each in parts:
+        total.add(each)
+    return total
+
+
+def scenario_money(
+    views: Sequence[RunView],
+    pools: Mapping[str, PoolRecord],
+    prices: Sequence[PriceStep],
+    window: Window,
+    cluster: str,
+    currency: str,
+    policy: PolicyBook | None = None,
+    contracts: ContractBook | None = None,
+) -> ScenarioMoney:
+    """Of ``views``. ``policy`` is None, or plain, where nothing is charged."""
+    held: dict[str, list[tuple[PayerKey, int, int, int]]] = {name: [] for name in pools}
+    for view in views:
+        name = pool_of(view.job, pools)
+        if name:
+            key = PayerKey(view.job.team, view.job.queue)
+            held[name] += [(key, run.start_ms, run.end_ms, view.job.gpus) for run in view.runs]
+    capacity, over_ms = PaidTime(), 0
+    parts: dict[PayerKey, PaidTime] = defaultdict(PaidTime)
+    for name, pool in sorted(pools.items()):
+        for part, price in _stretches_of_price(name, prices, window):
+            paid, more_ms = _pool_parts(held[name], pool, price, part)
+            over_ms += more_ms
+            for key, each in paid.items():
+                parts[key].add(each)
+                capacity.add(each)
+    charged = kept = effective = None
+    off = 0
+    if policy is not None and not policy.is_plain:
+        cells = hour_cells(views, pools, prices, window, cluster)
+        account = charges(cells, policy, currency)
+        sums = {team: sum(each.nano for each in kinds.values()) for team, kinds in account.by_team().items()}
+        charged = {team: nano for team, nano in sums.items() if not team.startswith("__platform")}
+        kept, off = account.kept.nano, account.difference.nano
+    if contracts is not None:
+        usage = usage_cells(hour_cells(views, pools, prices, window, cluster))
+        found = report_commitments(contracts, usage, window)
+        effective = {each.team: each.effective_nano for each in found.teams}
+    return ScenarioMoney(capacity, dict(parts), over_ms, charged, kept, off, effective)
+
+
+def _stretches_of_price(
+    name: str, prices: Sequence[PriceStep], window: Window
+) -> Iterator[tuple[Window, Fraction | None]]:
+    own = [each for each in prices if each.pool == name]
+    edges = sorted({window.start_ms, window.end_ms, *(each.at_ms for each in own)})
+    inside = [each for each in edges if window.start_ms <= each <= window.end_ms]
+    for low, high in pairwise(inside):
+        known = [each.price for each in own if each.at_ms <= low]
+        yield Window(low, high), known[-1] if known else None
+
+
+def _pool_parts(
+    held: Sequence[tuple[PayerKey, int, int, int]],
+    pool: PoolRecord,
+    price: Fraction | None,
+    part: Window,
+) -> tuple[dict[PayerKey, PaidTime], int]:
+    """What each held of a pool in a stretch of one price, and what nobody held; and how much was held beyond
+    what nodes give."""
+    weights: dict[PayerKey, int] = defaultdict(int)
+    for key, start_ms, end_ms, gpus in held:
+        inside = min(end_ms, part.end_ms) - max(start_ms, part.start_ms)
+        if inside > 0:
+            weights[key] += inside * gpus
+    there = capacity_units_ms(pool, part)
+    used = sum(weights.values())
+    if there > used:
+        weights[PayerKey(UNALLOCATED, "")] = there - used
+    whole = max(there, used)
+    if not whole:
+        return {}, 0
+    board_ms = _rounded(whole * pool.share)
+    nano = 0 if price is None else _rounded(board_ms * price / HOUR_MS)
+    dealt, cost = split_by_weight(board_ms, weights), split_by_weight(nano, weights)
+    found = {
+        key: PaidTime(dealt[key], cost[key], dealt[key] if price is None else 0) for key in sorted(weights)
+    }
+    return found, _rounded(max(0, used - there) * pool.share)
+
+
+def _rounded(value: Fraction | int) -> int:
+    return value if isinstance(value, int) else round_half_even(value.numerator, value.denominator)
+
+
+def capacity_units_ms(pool: PoolRecord, window: Window) -> int:
+    """Units times milliseconds that the nodes of a pool give in a window."""
+    ends = [at_ms for at_ms, _ in pool.steps[1:]] + [window.end_ms]
+    return sum(
+        nodes * pool.gpus * max(0, min(end_ms, window.end_ms) - max(at_ms, window.start_ms))
+        for (at_ms, nodes), end_ms in zip(pool.steps, ends, strict=True)
+    )
+
+
+def hour_cells(
+    views: Sequence[RunView],
+    pools: Mapping[str, PoolRecord],
+    prices: Sequence[PriceStep],
+    window: Window,
+    cluster: str,
+) -> Iterator[CapacityCell]:
+    """The capacity by hour and model, as the ledger has it."""
+    runs: dict[tuple[str, int], list[tuple[RunView, int, int]]] = defaultdict(list)
+    for view in views:
+        name = pool_of(view.job, pools)
+        for run in view.runs if name else ():
+            at_ms = max(run.start_ms, window.start_ms)
+            end_ms = min(run.end_ms, window.end_ms)
+            while at_ms < end_ms:
+                place = (at_ms - window.start_ms) // HOUR_MS
+                until = min(end_ms, window.start_ms + (place + 1) * HOUR_MS)
+                runs[name, place].append((view, at_ms, until))
+                at_ms = until
+    models: dict[str, list[str]] = defaultdict(list)
+    for name, pool in sorted(pools.items()):
+        models[pool.model].append(name)
+    for number, hour in enumerate(window.split(HOUR_MS)):
+        for model, names in models.items():
+            rows: list[CellRow] = []
+            for name in names:
+                own = runs.get((name, number), [])
+                for part, price in _stretches_of_price(name, prices, hour):
+                    rows += _rows(own, pools[name], price, part)
+            if rows:
+                yield CapacityCell.of(cluster, model, hour, rows)
+
+
+def _rows(
+    own: Sequence[tuple[RunView, int, int]], pool: PoolRecord, price: Fraction | None, part: Window
+) -> Iterator[CellRow]:
+    weights: dict[int, int] = {}
+    spans: dict[int, tuple[int, int]] = {}
+    for n, (view, start_ms, end_ms) in enumerate(own):
+        first, last = max(start_ms, part.start_ms), min(end_ms, part.end_ms)
+        if first < last:
+            weights[n], spans[n] = (last - first) * view.job.gpus, (first, last)
+    there, used = capacity_units_ms(pool, part), sum(weights.values())
+    if there > used:
+        weights[-1] = there - used
+    whole = max(there, used)
+    if not whole:
+        return
+    board_ms = _rounded(whole * pool.share)
+    nano = 0 if price is None else _rounded(board_ms * price / HOUR_MS)
+    dealt, cost = split_by_weight(board_ms, weights), split_by_weight(nano, weights)
+    for n in weights:
+        unpriced = dealt[n] if price is None else 0
+        if n < 0:
+            free = Bucket.UNALLOCATED
+            span = part.start_ms, part.end_ms
+            yield CellRow(free, "", "", "", "", "", "", *span, dealt[n], cost[n], unpriced)
+            continue
+        job = own[n][0].job
+        space, _, name = job.name.rpartition("/")
+        who = job.team, job.queue, space, name, job.uid, ""
+        yield CellRow(Bucket.HELD, *who, *spans[n], dealt[n], cost[n], unpriced)
+
+
+def usage_cells(cells: Iterable[CapacityCell]) -> list[UsageCell]:
+    """Cells as contracts are drawn down on them: by hour, model and team."""
+    found = []
+    for cell in cells:
+        sums: dict[str, PaidTime] = defaultdict(PaidTime)
+        for row in cell.rows:
+            sums[row.team].add(PaidTime(row.board_ms, row.nano, row.unpriced_ms))
+        for team, paid in sorted(sums.items()):
+            nano = None if paid.unpriced_ms else paid.nano
+            place = cell.window.start_ms, cell.cluster, "", cell.model, "", team, ""
+            found.append(UsageCell(*place, paid.board_ms, nano, nano))
+    return found

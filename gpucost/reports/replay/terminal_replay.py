@@ -1,0 +1,308 @@
+"""A replay in a terminal, and every start as a flat table for CSV, Parquet and JSON.
+
+The error of the baseline comes before anything that is concluded, the limits last; a difference that is not
+told apart is said to be so, whatever it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from gpucost.advisor.replay.history_record import ReplayHistory
+from gpucost.advisor.replay.scenario_run import ScenarioRun
+from gpucost.domain.time import HOUR_MS, MINUTE_MS, SECOND_MS, iso
+from gpucost.reports.base import display
+from gpucost.reports.base.document import Document, document
+from gpucost.reports.render.tables import Cell, CellType, ReportTable, TableColumn
+from gpucost.reports.render.terminal_parts import new_table, print_parts, shown_name
+from gpucost.reports.replay.run_views import pool_of, views_of
+from gpucost.reports.replay.scenario_answer import (
+    BaselineError,
+    GroupAnswer,
+    ReplayReport,
+    ScenarioAnswer,
+    WaitDifference,
+    WaitFigures,
+)
+
+NOT_TOLD = "not told apart"
+MOST_GROUPS = 40
+_START_COLUMNS = (
+    *("scenario", "uid", "name", "team", "user", "queue", "pool"),
+    *("gpus", "priority", "created", "start", "end", "run", "wait_ms", "lost", "layer", "recorded_start"),
+)
+_INTEGERS = frozenset({"gpus", "priority", "run", "wait_ms", "lost"})
+
+
+def starts_table(history: ReplayHistory, runs: Iterable[ScenarioRun]) -> ReportTable:
+    """A row for each start of each scenario, in the order of uids; one without a start for a job that had
+    none in the window. ``lost`` is 1 for a run that was stopped and has to be done again."""
+    recorded = {each.uid: each.record for each in history.jobs}
+    rows: list[tuple[Cell, ...]] = []
+    for run in runs:
+        views = views_of(run, history.window)
+        for uid in sorted(views):
+            view, record = views[uid], recorded[uid]
+            job, wait = view.job, view.wait_ms(history.window)
+            known = iso(record.starts[0]) if record is not None and record.starts else ""
+            head: tuple[Cell, ...] = (
+                *(run.name, uid, job.name, job.team, job.user, job.queue, pool_of(job, run.pools)),
+                *(job.gpus, job.priority, iso(view.created_ms)),
+            )
+            for n, each in enumerate(view.runs, 1):
+                times = iso(each.start_ms), iso(each.end_ms)
+                rows.append((*head, *times, n, wait, int(each.is_lost), view.layer, known))
+            if not view.runs:
+                rows.append((*head, "", "", 0, wait, 0, view.layer, known))
+    columns = tuple(
+        TableColumn(name, CellType.INTEGER if name in _INTEGERS else CellType.TEXT) for name in _START_COLUMNS
+    )
+    facts = {"schema": "gpucost/ReplayStarts/v1", "history": history.name, "window": str(history.window)}
+    return ReportTable(facts, columns, tuple(rows))
+
+
+def replay_document(report: ReplayReport, starts: ReportTable) -> Document:
+    """The report, with every start."""
+    names = [each.name for each in starts.columns]
+    found = document(report)
+    found["starts"] = [dict(zip(names, map(_plain, row), strict=True)) for row in starts.rows]
+    return found
+
+
+def _plain(cell: Cell) -> str | int | None:
+    assert cell is None or isinstance(cell, str | int)
+    return cell
+
+
+def short(ms: int) -> str:
+    """A length of time in at most three digits, for tables."""
+    if ms < MINUTE_MS:
+        return f"{ms / SECOND_MS:.0f} s"
+    if ms < HOUR_MS:
+        return f"{ms / MINUTE_MS:.0f} min"
+    hours = ms / HOUR_MS
+    return f"{hours:.1f} h" if hours < 100 else f"{hours:,.0f} h"
+
+
+def print_head(report: ReplayReport, console: Console) -> None:
+    """What was replayed, and how well that repeats what happened: before anything that is concluded."""
+    print_parts(list(head_parts(report)), console)
+
+
+def print_scenario(report: ReplayReport, found: ScenarioAnswer, console: Console) -> None:
+    print_parts(list(scenario_parts(report, found)), console)
+
+
+def print_limits(report: ReplayReport, console: Console) -> None:
+    print_parts([_limits(report)], console)
+
+
+def head_parts(report: ReplayReport) -> Iterator[RenderableType]:
+    """What was replayed, and how well that repeats what happened."""
+    yield Text(
+        f"Replay of {display.visible(report.history)}: {report.jobs:,} jobs, "
+        f"{iso(report.window.start_ms)} to {iso(report.window.end_ms)}\nWhat holds a job: {report.rules}"
+    )
+    yield _baseline(report.baseline)
+
+
+def _baseline(found: BaselineError | None) -> RenderableType:
+    if found is None:
+        return Text("Baseline: what really happened is not recorded, so that no error can be told.")
+    table = new_table("Baseline: the replay with nothing changed, beside what happened")
+    for name in ("", "happened", "replayed"):
+        table.add_column(name, justify="left" if not name else "right")
+    rows = (
+        ("wait p50", short(found.recorded.p50_ms), short(found.replayed.p50_ms)),
+        ("wait p90", short(found.recorded.p90_ms), short(found.replayed.p90_ms)),
+        ("wait p99", short(found.recorded.p99_ms), short(found.replayed.p99_ms)),
+        ("wait, mean", short(found.recorded.mean_ms), short(found.replayed.mean_ms)),
+        ("within 5 min", display.percent(found.recorded.soon, 1), display.percent(found.replayed.soon, 1)),
+        (
+            "waited for, GPU-h",
+            *map(_hours, (found.recorded.pending_board_ms, found.replayed.pending_board_ms)),
+        ),
+        ("held, GPU-h", _hours(found.recorded_board_ms), _hours(found.replayed_board_ms)),
+        ("evictions", f"{found.recorded_evictions:,}", f"{found.replayed_evictions:,}"),
+    )
+    for row in rows:
+        table.add_row(*row)
+    order = ""
+    if found.order is not None:
+        order = f"; {display.percent(found.order, 1)} of neighbours in the same order"
+    table.caption = (
+        f"Error of starts: p50 {short(found.start_p50_ms)}, p90 "
+        f"{short(found.start_p90_ms)}, mean {short(found.start_mean_ms)}; "
+        f"{found.exact:,} of {found.jobs:,} to the instant{order}. "
+        f"A difference that is smaller than the error of its own figure is {NOT_TOLD}."
+    )
+    return table
+
+
+def _hours(board_ms: int) -> str:
+    return display.hours(board_ms, 2)
+
+
+def scenario_parts(report: ReplayReport, found: ScenarioAnswer) -> Iterator[RenderableType]:
+    """One scenario: groups, cluster, jobs, remarks."""
+    is_base = found is report.scenarios[0]
+    yield _waits(found, is_base=is_base)
+    yield _use(found, report.currency)
+    yield _cluster(found, report)
+    if found.jobs:
+        yield _jobs(found)
+    if found.closed:
+        yield _closed(found)
+    remarks = [f"- {display.visible(each, 400)}" for each in found.remarks]
+    if found.restless is not None:
+        remarks.append(
+            f"- preemption has no rest from {found.restless.at} on; nothing after it was replayed:"
+        )
+        remarks += [f"    {display.visible(each, 400)}" for each in found.restless.pairs]
+    if remarks:
+        yield Text("\n".join(remarks))
+
+
+def _waits(found: ScenarioAnswer, *, is_base: bool) -> RenderableType:
+    table = new_table(f"Scenario {display.visible(found.name)}: waits")
+    table.add_column("of")
+    heads = ["jobs", "p50", "p90", "p99", "≤ 5 min"]
+    for name in [*heads, *([] if is_base else ["p90 differs by", "mean differs by"])]:
+        table.add_column(name, justify="right")
+    shown = shown_groups(found)
+    for each in shown[: MOST_GROUPS + 1]:
+        differences = [] if is_base else [_difference(each.p90), _difference(each.mean)]
+        table.add_row(shown_name(group_name(each)), *_wait_cells(each.waits), *differences)
+    more = len(shown) - MOST_GROUPS - 1
+    if more > 0:
+        table.caption = f"{more} more: --format json has all."
+    return table
+
+
+def _use(found: ScenarioAnswer, currency: str) -> RenderableType:
+    table = new_table(f"Scenario {display.visible(found.name)}: GPU-hours and money")
+    shown = shown_groups(found)
+    has_quota = any(each.borrowed_board_ms is not None for each in shown)
+    has_money = any(each.nano is not None for each in shown)
+    charged = any(each.charged_nano is not None for each in shown)
+    bound = any(each.contracts_nano is not None for each in shown)
+    differs = any(each.nano_difference is not None for each in shown)
+    heads = [
+        "held",
+        "thrown away",
+        *["quota", "borrowed", "lent"] * has_quota,
+        *[currency or "cost"] * has_money,
+    ]
+    heads += ["differs by"] * differs + ["charged"] * charged + ["by contracts"] * bound
+    for name in ["of", *heads]:
+        table.add_column(name, justify="left" if name == "of" else "right")
+    for each in shown[: MOST_GROUPS + 1]:
+        quota = each.nominal_board_ms, each.borrowed_board_ms, each.lent_board_ms
+        row = [display.hours(each.board_ms), display.hours(each.preempted_board_ms)]
+        row += [display.MISSING if ms is None else display.hours(ms) for ms in quota] if has_quota else []
+        row += [display.money(each.nano)] * has_money
+        row += [display.signed_money(each.nano_difference)] * differs
+        row += [display.money(each.charged_nano)] * charged + [display.money(each.contracts_nano)] * bound
+        table.add_row(shown_name(group_name(each)), *row)
+    return table
+
+
+def shown_groups(found: ScenarioAnswer) -> list[GroupAnswer]:
+    """Without the teams that are their queue, as in traces."""
+    queues = {each.name: each for each in found.groups if each.kind == "queue"}
+    return [
+        each
+        for each in found.groups
+        if each.kind != "team" or each.name not in queues or queues[each.name].waits != each.waits
+    ]
+
+
+def group_name(each: GroupAnswer) -> str:
+    return f"{each.kind} {each.name}".strip()
+
+
+def _difference(found: WaitDifference | None) -> str:
+    if found is None:
+        return display.MISSING
+    if not found.told:
+        return NOT_TOLD
+    return f"{_signed(found.ms)} ({_signed(found.low_ms)} to {_signed(found.high_ms)})"
+
+
+def _signed(ms: int) -> str:
+    return f"{'-' if ms < 0 else '+'}{short(abs(ms))}" if ms else "0"
+
+
+def _cluster(found: ScenarioAnswer, report: ReplayReport) -> RenderableType:
+    one = found.cluster
+    table = Table.grid(padding=(0, 2))
+    rows = [
+        ("capacity, GPU-h", display.hours(one.capacity_board_ms)),
+        ("utilisation", display.percent(one.utilisation, 1)),
+        ("free while somebody waited, GPU-h", display.hours(one.free_while_waiting_board_ms)),
+        ("of free time, on nodes in use", display.percent(one.fragmentation, 1)),
+        ("Jain's index of use over quota", _number(one.jain)),
+        ("slowdown, mean", _number(one.slowdown)),
+    ]
+    if one.capacity_nano is not None and one.capacity_board_ms:
+        rows.append((f"capacity, {report.currency or 'cost'}", display.money(one.capacity_nano)))
+        rows.append((f"held by nobody, {report.currency or 'cost'}", display.money(one.unallocated_nano)))
+        if one.kept_nano is not None:
+            rows.append(("kept by the platform", display.money(one.kept_nano)))
+    off = f"{one.conservation_board_ms} GPU-ms, {one.conservation_nano} nano"
+    rows.append(("teams and nobody less capacity", off))
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _number(value: object) -> str:
+    return display.MISSING if value is None else f"{float(value):,.3f}"  # type: ignore[arg-type]
+
+
+def _jobs(found: ScenarioAnswer) -> RenderableType:
+    table = new_table(f"The {len(found.jobs)} jobs whose wait changed most, and what held them")
+    for name in ("job", "team", "GPUs", "before", "after", "held by", "then by"):
+        table.add_column(name, justify="right" if name in ("GPUs", "before", "after") else "left")
+    for each in found.jobs:
+        table.add_row(
+            shown_name(each.name),
+            shown_name(each.team),
+            f"{each.gpus:,}",
+            short(each.wait_before_ms),
+            short(each.wait_after_ms),
+            _why(each.layer_before, each.held_by_before),
+            _why(each.layer_after, each.held_by_after),
+        )
+    return table
+
+
+def _why(layer: str, held_by: str) -> str:
+    return display.visible(f"{layer}: {held_by}" if held_by else layer or "nothing", 200)
+
+
+def _closed(found: ScenarioAnswer) -> RenderableType:
+    table = new_table("Closed loop: a user's next job comes after the last one ended")
+    for name in ("of", "jobs", "wait p50", "p90", "p99", "≤ 5 min"):
+        table.add_column(name, justify="left" if name == "of" else "right")
+    for name, each in [*found.closed.items()][:MOST_GROUPS]:
+        table.add_row(shown_name(name), *_wait_cells(each))
+    table.caption = (
+        "Only groups that differ from the open loop, in which arrivals are as recorded. "
+        f"{found.closed_missing:,} jobs do not come within the window."
+    )
+    return table
+
+
+def _wait_cells(each: WaitFigures) -> Sequence[str]:
+    waits = (short(ms) for ms in (each.p50_ms, each.p90_ms, each.p99_ms))
+    return f"{each.jobs:,}", *waits, display.percent(each.soon, 1)
+
+
+def _limits(report: ReplayReport) -> RenderableType:
+    lines = [f"- {display.visible(each, 400)}" for each in report.limits]
+    return Text("\n".join(["What this cannot know:", *lines]))

@@ -1,0 +1,181 @@
+"""Scenarios side by side: the baseline first, then each change, on several processes where that pays.
+
+What no change touches is not played again: prices, policies and contracts move no job. The order of results
+is that of the changes, whoever is ready first; the same input gives the same results on any number of
+processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from multiprocessing import get_context
+
+from gpucost.advisor.replay.history_record import ReplayHistory
+from gpucost.advisor.replay.scenario_run import (
+    BASELINE,
+    LoopMode,
+    ScenarioRun,
+    check_change,
+    has_users,
+    run_scenario,
+)
+from gpucost.advisor.replay.what_if_change import WhatIfChange
+from gpucost.reports.replay.run_views import recorded_views, views_of
+
+FEW_JOBS = 5_000
+"""Below it, a process takes longer to start than to play."""
+MOST_TRIED = 20_000
+"""Jobs up to which every rule of holding is tried, to find that which repeats best what happened."""
+
+
+class HoldRule(StrEnum):
+    """What holds a job: quota and then nodes (Kueue), quota for what fits on nodes too (Kueue with
+    topologies), quota alone, or nodes alone."""
+
+    AFTER = "after"
+    TOGETHER = "together"
+    QUOTA = "quota"
+    NODES = "nodes"
+
+
+HOLD_WORDS = {
+    HoldRule.AFTER: "quota first, then room on nodes, while quota is held",
+    HoldRule.TOGETHER: "quota for what has room on nodes too",
+    HoldRule.QUOTA: "quota alone; nodes always have room",
+    HoldRule.NODES: "room on nodes alone; quota holds nobody",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedPair:
+    """A scenario in open loop and, where the history has users, in closed loop."""
+
+    open: ScenarioRun
+    closed: ScenarioRun | None
+
+
+def held_by(history: ReplayHistory, rule: HoldRule) -> ReplayHistory:
+    """The history under a rule of holding."""
+    match rule:
+        case HoldRule.AFTER:
+            return replace(history, has_nodes=True, fits_first=False)
+        case HoldRule.TOGETHER:
+            return replace(history, has_nodes=True, fits_first=True)
+        case HoldRule.QUOTA:
+            return replace(history, has_nodes=False)
+        case HoldRule.NODES:
+            return replace(history, kueue=None)
+
+
+def rules_of(history: ReplayHistory, changes: Sequence[WhatIfChange]) -> tuple[HoldRule, ...]:
+    """The rules that could hold in it, and under which every change means something."""
+    if history.kueue is None or not history.has_nodes:
+        return ()
+    found = [HoldRule.AFTER, HoldRule.TOGETHER]
+    if not any(each.nodes for each in changes):
+        found.append(HoldRule.QUOTA)
+    if not any(each.queues or each.cohorts or each.scheduler for each in changes):
+        found.append(HoldRule.NODES)
+    return tuple(found)
+
+
+def best_rule(history: ReplayHistory, rules: Sequence[HoldRule], tried: Callable[[], None]) -> HoldRule:
+    """That under which starts differ least from those that were recorded, on average; of equal ones the
+    first. ``tried`` is called after each. Where nothing is recorded, or there are many jobs, the first."""
+    if not history.is_recorded or len(history.jobs) > MOST_TRIED:
+        return rules[0]
+    recorded, window = recorded_views(history), history.window
+    errors = []
+    for rule in rules:
+        views = views_of(run_scenario(held_by(history, rule)), window)
+        errors.append(
+            sum(abs(views[uid].wait_ms(window) - each.wait_ms(window)) for uid, each in recorded.items())
+        )
+        tried()
+    return rules[errors.index(min(errors))]
+
+
+def played(
+    history: ReplayHistory,
+    changes: Sequence[WhatIfChange],
+    *,
+    with_closed: bool = True,
+    processes: int = 1,
+    done: Callable[[str], None] = lambda _: None,
+) -> Iterator[PlayedPair]:
+    """The baseline, then each of ``changes``, as soon as all before it are there. ``done`` is told the name
+    of each. Raises InputError before anything is played, for what a change is about and the history has not.
+    """
+    for change in changes:
+        check_change(history, change)
+    closes = with_closed and has_users(history)
+    scenarios = [BASELINE, *changes]
+    moving = [each for each in scenarios[1:] if each.moves_jobs]
+    if processes > 1 and moving and len(history.jobs) >= FEW_JOBS:
+        yield from _in_processes(history, scenarios, closes, processes, done)
+        return
+    base: PlayedPair | None = None
+    for change in scenarios:
+        pair = base and _unmoved(history, base, change)
+        pair = pair or _pair(history, change, closes)
+        base = base or pair
+        done(change.name)
+        yield pair
+
+
+def _pair(history: ReplayHistory, change: WhatIfChange, closes: bool) -> PlayedPair:
+    closed = run_scenario(history, change, LoopMode.CLOSED) if closes else None
+    return PlayedPair(run_scenario(history, change), closed)
+
+
+def _unmoved(history: ReplayHistory, base: PlayedPair, change: WhatIfChange) -> PlayedPair | None:
+    """The baseline under another name, other prices and models, where no job moves; else None."""
+    if change.moves_jobs:
+        return None
+    pools, prices = check_change(history, change)
+
+    def renamed(run: ScenarioRun) -> ScenarioRun:
+        return replace(run, change=change, pools=pools, prices=prices)
+
+    return PlayedPair(renamed(base.open), None if base.closed is None else renamed(base.closed))
+
+
+_KEPT: list[tuple[ReplayHistory, bool]] = []
+"""Of a worker process: what it plays, which it was given once."""
+
+
+def _keep(history: ReplayHistory, closes: bool) -> None:
+    _KEPT.append((history, closes))
+
+
+def _play_kept(change: WhatIfChange) -> PlayedPair:
+    history, closes = _KEPT[-1]
+    return _pair(history, change, closes)
+
+
+def _in_processes(
+    history: ReplayHistory,
+    scenarios: Sequence[WhatIfChange],
+    closes: bool,
+    processes: int,
+    done: Callable[[str], None],
+) -> Iterator[PlayedPair]:
+    # A fork would inherit the threads and locks of progress bars.
+    pool = ProcessPoolExecutor(processes, get_context("spawn"), _keep, (history, closes))
+    try:
+        futures = [
+            pool.submit(_play_kept, each) if not n or each.moves_jobs else None
+            for n, each in enumerate(scenarios)
+        ]
+        base: PlayedPair | None = None
+        for change, future in zip(scenarios, futures, strict=True):
+            pair = future.result() if future is not None else base and _unmoved(history, base, change)
+            assert pair is not None
+            base = base or pair
+            done(change.name)
+            yield pair
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
