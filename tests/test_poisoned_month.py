@@ -233,6 +233,7 @@ COMMANDS: dict[str, tuple[str, ...] | str] = {
     "job": (f"job-0 {POISONS[0]}",),
     "waste": (DAY, "--top", "100"),
     "digest": (WEEK,),
+    "replay": (MONTH, "--loop", "open"),
     "advise": ("-f", "job.yaml", *_STATE),
     "explain": ("pytorchjob/train-0", "-n", "nlp", *_STATE),
     "findings": (),

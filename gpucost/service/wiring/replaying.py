@@ -57,7 +57,7 @@ class ReplayHistories:
         found = self.settings.detectors
         if found.dump is None or cluster != (found.cluster or self.settings.prometheus.cluster):
             return None
-        from gpucost.cluster.views.ownership import OwnerKeys
+        from gpucost.cluster.objects.metadata import OwnerKeys
         from gpucost.service.advisor.cluster_watcher import DumpedCluster
 
         catalog = self.settings.attribution.catalog()

@@ -1,0 +1,185 @@
+"""The answer of a replay: waits, money that adds up, who lent whom, and what is not told apart."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+
+from gpucost.advisor.replay.scenario_run import run_scenario
+from gpucost.advisor.replay.what_if_change import WhatIfChange
+from gpucost.charges.contract_terms import ContractBook
+from gpucost.charges.policy_file import PolicyBook
+from gpucost.domain.buckets import UNALLOCATED
+from gpucost.domain.money import NANO
+from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS
+from gpucost.reports.base.document import to_json
+from gpucost.reports.replay.run_views import views_of
+from gpucost.reports.replay.scenario_answer import ReplayReport
+from gpucost.reports.replay.scenario_figures import PlayedScenario, replay_report
+from gpucost.reports.replay.scenario_money import scenario_money
+from tests.advisor.replay_worlds import BEGIN_MS, WINDOW, fifo_history, job, kueue_history
+from tests.advisor.test_scenarios import JOBS, change, drawn
+
+POLICY = """
+version: 1
+name: by quota
+currency: USD
+policies: [{base: use, idle_of_nobody: by_use, mark_up: 5}]
+"""
+CONTRACTS = """
+version: 1
+currency: USD
+contracts:
+  - id: r
+    kind: reservation
+    scope: {models: [H100]}
+    start: 2026-10-01T00:00:00Z
+    end: 2026-11-01T00:00:00Z
+    gpus: 8
+    price: 1.2
+"""
+
+
+def answered(history, *changes: WhatIfChange) -> ReplayReport:  # type: ignore[no-untyped-def]
+    played = [
+        PlayedScenario(run_scenario(history)),
+        *(PlayedScenario(run_scenario(history, each)) for each in changes),
+    ]
+    return replay_report(history, played, "rules")
+
+
+def test_waits_shares_and_the_cluster_by_hand() -> None:
+    history = fifo_history(
+        job("j1", 0, 60, started=0), job("j2", 0, 30, 4, started=60), job("j3", 1, 600, 4, started=60)
+    )
+    report = answered(history, change("name: more\nnodes: [{pool: line, add: 1}]"))
+    assert report.baseline is not None
+    assert (report.baseline.exact, report.baseline.start_p90_ms, report.baseline.order) == (3, 0, 1)
+    base, more = report.scenarios
+    everyone = base.group("all", "")
+    assert everyone is not None
+    waits = everyone.waits
+    assert (waits.jobs, waits.started, waits.soon) == (3, 3, Fraction(1, 3))
+    assert (waits.p50_ms, waits.p90_ms) == (59 * MINUTE_MS, 60 * MINUTE_MS)
+    assert waits.pending_board_ms == 4 * (60 + 59) * MINUTE_MS
+    cluster = base.cluster
+    assert cluster.capacity_board_ms == 8 * DAY_MS
+    assert cluster.held_board_ms == (8 * 60 + 4 * 30 + 4 * 600) * MINUTE_MS
+    assert cluster.capacity_nano == 8 * 24 * NANO  # 1 an hour
+    # After the first hour four GPUs of a node in use are free, and from 1:30 on; all of it from 11:00 on.
+    free = 8 * DAY_MS - cluster.held_board_ms
+    assert cluster.fragmentation == Fraction(4 * (660 - 90) * MINUTE_MS, free)
+    assert cluster.free_while_waiting_board_ms == 0
+    after = more.group("all", "")
+    assert after is not None
+    assert after.p90 is not None
+    assert after.p90.ms == -60 * MINUTE_MS
+    assert [each.uid for each in more.jobs] == ["j2", "j3"]
+    assert (more.jobs[0].layer_before, more.jobs[0].layer_after) == ("placement", "")
+    assert more.jobs[0].held_by_before == "team-a 8.0 GPUs"
+
+
+def test_what_is_borrowed_is_lent_and_preempted_runs_are_lost() -> None:
+    history = kueue_history(
+        job("a1", 0, 120, 16), job("b1", 60, 60, 8, queue="b"), job("a2", 0, 30, 8, priority=-1)
+    )
+    report = answered(history)
+    (found,) = report.scenarios
+    a, b = found.group("queue", "a"), found.group("queue", "b")
+    assert a is not None
+    assert b is not None
+    # a1 runs on all 16 GPUs for an hour until b takes back its own; then it waits for b1 and starts anew.
+    assert a.evictions == 1
+    assert a.preempted_board_ms == 16 * HOUR_MS
+    assert (a.borrowed_board_ms, a.lent_board_ms) == (b.lent_board_ms, b.borrowed_board_ms)
+    assert a.borrowed_board_ms is not None
+    assert a.borrowed_board_ms > 8 * HOUR_MS
+    assert a.nominal_board_ms == 8 * DAY_MS
+
+
+@given(JOBS)
+def test_teams_and_what_nobody_held_are_the_capacity(rows: list[tuple[int, int, int, str, int]]) -> None:
+    history = replace(drawn(rows), window=WINDOW)
+    run = run_scenario(history, change("prices: [{model: H100, gpu_hour: 1.7, from: 2026-10-01T00:20:00Z}]"))
+    views = list(views_of(run, WINDOW).values())
+    policy = PolicyBook.parse(POLICY, "policy.yaml", {})
+    money = scenario_money(views, run.pools, run.prices, WINDOW, "one", "USD", policy)
+    assert money.difference == (0, 0)
+    assert money.capacity.board_ms == 16 * DAY_MS
+    assert money.charged is not None
+    assert money.kept is not None
+    assert money.charge_difference == 0
+    free = money.of_team(UNALLOCATED)
+    held = sum(money.of_team(team).board_ms for team in ("team-a", "team-b"))
+    assert held + free.board_ms == money.capacity.board_ms
+    assert held == sum((each.end_ms - each.start_ms) * view.job.gpus for view in views for each in view.runs)
+
+
+def test_contracts_and_unknown_prices() -> None:
+    run = run_scenario(kueue_history(job("a1", 0, 600, 8)))
+    views = list(views_of(run, WINDOW).values())
+    unpriced = scenario_money(views, run.pools, (), WINDOW, "one", "USD")
+    assert unpriced.capacity.unpriced_ms == unpriced.capacity.board_ms
+    book = ContractBook.parse(CONTRACTS, "contracts.yaml")
+    bound = scenario_money(views, run.pools, run.prices, WINDOW, "one", "USD", None, book)
+    assert bound.effective is not None
+    # Eight GPUs for ten hours at the contract's price in place of 2 an hour; the platform has what is left of
+    # it, and the other eight at 2.
+    idle = (8 * 24 - 80) * 12 * NANO // 10 + 8 * 24 * 2 * NANO
+    assert bound.effective == {"team-a": 80 * 12 * NANO // 10, "": idle}
+
+
+def test_a_difference_within_the_error_of_the_baseline_is_not_told_apart() -> None:
+    jobs = [job(f"j{n:02d}", 10 * n, 30, started=10 * n + 200) for n in range(40)]
+    more = change("name: more\nnodes: [{pool: line, add: 1}]")
+    report = answered(fifo_history(*jobs), more)
+    off = answered(fifo_history(*(replace(each, record=None) for each in jobs)), more)
+    first, second = (each.scenarios[1].group("all", "") for each in (report, off))
+    assert first is not None
+    assert first.mean is not None
+    assert second is not None
+    assert second.mean is not None
+    assert first.mean.ms == second.mean.ms < 0
+    assert second.mean.told
+    assert second.mean.error_ms is None
+    assert first.mean.error_ms is not None
+    assert first.mean.told == (abs(first.mean.ms) > first.mean.error_ms)
+    assert second.mean.low_ms <= second.mean.ms <= second.mean.high_ms < 0
+
+
+def test_nodes_that_make_waits_longer_are_reported() -> None:
+    """On one node the long job never has room, and short ones run; with a second it starts and holds both."""
+    short = [job(f"s{n:02d}", 2 + n, 5, 8) for n in range(30)]
+    history = replace(kueue_history(job("long", 1, 900, 16), *short, nodes=1), fits_first=True)
+    report = answered(history, change("name: more\nnodes: [{pool: h100, add: 1}]"))
+    more = report.scenarios[1]
+    everyone = more.group("all", "")
+    assert everyone is not None
+    assert everyone.mean is not None
+    assert everyone.mean.ms > 0
+    assert any("Graham's anomaly" in each for each in more.remarks)
+
+
+def test_the_same_input_gives_the_same_bytes() -> None:
+    history = kueue_history(*(job(f"j{n:02d}", n, 20, 8, "ab"[n % 2]) for n in range(20)))
+    more = change("name: more\nnodes: [{pool: h100, add: 1}]")
+    nothing = WhatIfChange(name="nothing")
+    report = answered(history, nothing, more)
+    assert to_json(report) == to_json(answered(history, nothing, more))
+    same = report.scenarios[1]
+    assert same.cluster == report.scenarios[0].cluster
+    assert "no start, run or eviction is another one than in the baseline" in same.remarks
+    assert not same.jobs
+
+
+@pytest.mark.parametrize("minute", [0, 700])
+def test_who_never_started_waited_until_the_end(minute: int) -> None:
+    history = fifo_history(job("j1", 0, 3000), job("j2", minute, 10))
+    (base,) = answered(history).scenarios
+    everyone = base.group("all", "")
+    assert everyone is not None
+    assert everyone.waits.started == 1
+    assert everyone.waits.p99_ms == WINDOW.end_ms - BEGIN_MS - minute * MINUTE_MS
