@@ -28,6 +28,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpucost.advisor.estimate.placement_layer import NOT_READ, placement_answer, started
+from gpucost.advisor.estimate.preemption_forecast import restless_queue
 from gpucost.advisor.estimate.queue_wait import wait_of
 from gpucost.advisor.estimate.run_price import price_of
 from gpucost.advisor.kueue.answer import kueue_answer, rules_drift, rules_named
@@ -49,6 +50,8 @@ from gpucost.cluster.views.workload_families import sends_elsewhere
 KUEUE, VOLCANO, DEFAULT = "kueue", "volcano", "kube-scheduler"
 INCOMPLETE = "Incomplete"
 NO_PODS = "NoPods"
+MOST_PAIRS = 3
+"""Workloads that preempt each other without rest, of which a warning names so many pairs."""
 
 
 def advise(manifest: JobManifest, known: AdvisorContext, with_suggestions: bool = True) -> Advice:
@@ -91,6 +94,8 @@ def advise_asking(asking: SchedulingRequest, known: AdvisorContext, with_wait: b
         if price is not None or found.decision is SchedulingDecision.NEVER
         else (*found.why, *unpriced)
     )
+    if with_wait:
+        why = (*why, *_restless(asking, found, known))
     return Advice(
         subject=asking.subject,
         decision=found.decision,
@@ -112,6 +117,34 @@ def advise_asking(asking: SchedulingRequest, known: AdvisorContext, with_wait: b
         evidence=found.evidence,
         assumptions=tuple(dict.fromkeys((*found.assumptions, *asking.assumptions, *late))),
         drift=found.drift,
+    )
+
+
+def _restless(asking: SchedulingRequest, found: LayerResult, known: AdvisorContext) -> tuple[str, ...]:
+    """The warning that its admission would preempt without rest, where it would."""
+    if (
+        not asking.workloads
+        or not found.queue
+        or found.decision is SchedulingDecision.NEVER
+        or known.is_late()
+    ):
+        return ()
+    ring = restless_queue(known.kueue, asking.workloads[-1])
+    if ring is None:
+        return ()
+    own = asking.workloads[-1].meta.uid
+
+    def named(uid: str) -> str:
+        workload = known.state.workloads.get(uid)
+        return "it" if uid == own or workload is None else f"{workload.meta.namespace}/{workload.meta.name}"
+
+    pairs = dict.fromkeys((each.by, each.victim) for each in ring.pairs)
+    who = ", ".join(f"{named(by)} preempts {named(victim)}" for by, victim in list(pairs)[:MOST_PAIRS])
+    more = f" and {len(pairs) - MOST_PAIRS:,} more" if len(pairs) > MOST_PAIRS else ""
+    end = "no value of it ends that" if ring.remedy is None else f"{' '.join(ring.remedy)} ends it"
+    return (
+        f"warning: preemption would have no rest: {who}{more} again and again, as whoever has to go takes "
+        f"the room first (spec.preemption.{ring.setting} of clusterqueue {ring.queue}; {end})",
     )
 
 

@@ -7,21 +7,26 @@ from itertools import pairwise
 
 import pytest
 
+from gpucost.advisor.estimate.preemption_forecast import restless_queue
+from gpucost.advisor.kueue.admission import KueueView
 from gpucost.advisor.kueue.requests import QuotaRequest
 from gpucost.advisor.replay import replay_timeline
 from gpucost.advisor.replay.kueue_replay import KueueReplay, ReplayTimings
 from gpucost.advisor.replay.replay_timeline import ReplayArrival, ReplayOutcome, play
 from gpucost.advisor.verify.case_files import MOST_BYTES, decoded
 from gpucost.advisor.verify.history_files import HistoryConfiguration, SchedulerHistory, histories_of
+from gpucost.cluster.objects.kueue import Workload
 from gpucost.domain.time import DAY_MS, SECOND_MS
 from gpucost.kube.dumps.dump import content_of
-from tests.support.recorded import KUEUE_SCHEDULER
+from tests.advisor.histories import HISTORIES, histories, steps
+from tests.advisor.test_advise import ask, job, nodes
+from tests.advisor.worlds import cohort, queue, workload
 
 LEAVES = ReplayTimings(30 * SECOND_MS, SECOND_MS)
 
 
 def history(id_: str) -> SchedulerHistory:
-    place = KUEUE_SCHEDULER / "histories.json.gz"
+    place = HISTORIES
     found = histories_of(decoded(content_of(place, MOST_BYTES), place.name), place.name)
     return next(each for each in found.histories if each.id == id_)
 
@@ -98,9 +103,39 @@ def test_who_would_keep_its_progress_and_makes_none_is_in_a_ring_too() -> None:
 
 
 def test_no_recorded_configuration_with_rest_has_a_ring_for_ever() -> None:
-    place = KUEUE_SCHEDULER / "histories.json.gz"
+    place = HISTORIES
     for each in histories_of(decoded(content_of(place, MOST_BYTES), place.name), place.name).histories:
         for found in each.configurations:
             kueue = KueueReplay(found.state, found.config, found.timings)
             outcome = play(each.arrivals, kueue, found.changes)
             assert (outcome.restless is None) == (found.unrest is None), (each.id, found.name)
+
+
+def test_the_advisor_warns_of_a_ring_before_it_begins_and_of_nothing_else() -> None:
+    """Of each arrival of the recorded histories, as the cluster is when it comes."""
+    warned = {}
+    for each in histories(HISTORIES):
+        now: dict[str, Workload] = {}
+        for write, state in steps(each):
+            assert write.now is not None
+            is_new = write.uid not in now
+            now[write.uid] = write.now
+            here = replace(state, workloads=dict(now), at_ms=write.at_ms)
+            found = restless_queue(KueueView(here, each.config), write.now) if is_new else None
+            if found is not None:
+                warned[each.id, write.uid] = [pair[:2] for pair in found.pairs], found.setting, found.remedy
+    told = [("w00002", "w00001")], "borrowWithinCohort", ("borrowWithinCohort.policy", "Never")
+    assert warned == {("kh-min-1/A", "w00002"): told, ("kh-min-1/B1", "w00002"): told}
+
+
+def test_an_answer_says_it_with_the_policy_that_ends_it() -> None:
+    cohorts = [cohort("root"), cohort("east", parent="root"), cohort("west", 8, parent="root")]
+    own = queue("ml", 8, cohort="east", reclaim="LowerPriority", borrow="LowerPriority")
+    held = workload("held", "c", 16, priority=-100, holding=True)
+    found = ask(job(3, 8), *cohorts, own, queue("c", 8, cohort="east"), held, *nodes(3))
+    (said,) = [each for each in found.why if each.startswith("warning: ")]
+    assert "it preempts c/held again and again" in said
+    assert "spec.preemption.borrowWithinCohort of clusterqueue ml" in said
+    assert "borrowWithinCohort.policy Never ends it" in said
+    fewer = ask(job(1, 8), *cohorts, own, queue("c", 8, cohort="east"), held, *nodes(3))
+    assert not [each for each in fewer.why if each.startswith("warning: ")]

@@ -15,7 +15,14 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from gpucost.advisor.kueue.cycle import STRICT, AdmissionCycle, NominatedHead, ProcessedNominee, nominate
+from gpucost.advisor.kueue.cycle import (
+    STRICT,
+    AdmissionCycle,
+    NominatedHead,
+    ProcessedNominee,
+    gets_nothing,
+    nominate,
+)
 from gpucost.advisor.kueue.flavor_assigner import (
     FlavorAssignment,
     FlavorScan,
@@ -68,8 +75,9 @@ class _Progress(NamedTuple):
 _Tree = tuple[bool, str]
 """Whether it is a cohort, and the name of its root."""
 _QueueRest = tuple[object, ...]
-_BEYOND_REACH = FlavorAssignment()
-"""Of an ask that no flavor serves: nothing is chosen, and nothing left untried."""
+_NOTHING = FlavorAssignment()
+"""Of an ask that gets nothing now, and is nobody's concern but its own."""
+_FROM_THE_FIRST: FlavorScan = {}
 
 
 class KueueReplay:
@@ -105,6 +113,11 @@ class KueueReplay:
     @property
     def leaves_ms(self) -> int:
         return self._timings.leaves_ms
+
+    def begin(self, member: QuotaMember, ask: QuotaRequest) -> None:
+        """It holds quota from the first on."""
+        self._asks[ask.uid] = ask
+        self._put(member)
 
     def arrive(self, _now_ms: int, uid: str, ask: QuotaRequest, /) -> None:
         self._asks[uid] = ask
@@ -220,23 +233,21 @@ class KueueReplay:
         if not heads:
             return CycleEffects({}, {}, is_at_rest=True, was_run=False)
         self._number += 1
-        done = AdmissionCycle(self._snapshot).run(heads, {each.uid: self._nominated(each) for each in heads})
-        generations = {each.queue: self._generations[each.queue] for each in heads}
+        tried, is_moved = self._tried(heads)
+        asks = [each.ask for each in tried]
+        done = (
+            AdmissionCycle(self._snapshot).run(asks, {each.ask.uid: each for each in tried}) if tried else []
+        )
+        generations = {each.queue: self._generations[each.queue] for each in asks}
         admitted: dict[str, object] = {}
         evicted: dict[str, StoryEviction] = {}
-        is_moved = False
         for each in done:
             ask, line = each.nominee.ask, self._lines[each.nominee.queue.name]
             if each.outcome is CycleOutcome.ADMITTED:
                 admitted[ask.uid] = each.nominee.assignment.assigned
                 continue
             if each.outcome is CycleOutcome.PREEMPTING:
-                self._progress.pop(ask.uid, None)
-                self._preemptors[ask.queue] = ask.uid
-                line.sticky = ask.uid if each.nominee.queue.spec.strategy != STRICT else ""
-                for target in each.nominee.targets:
-                    if not target.member.is_evicted:
-                        evicted[target.member.uid] = StoryEviction(now_ms, target.reason, ask.uid)
+                evicted.update(self._preempted(now_ms, each.nominee))
                 continue
             scan = each.nominee.assignment.next_flavors
             self._progress[ask.uid] = _Progress(self._number, generations[ask.queue], scan)
@@ -246,17 +257,45 @@ class KueueReplay:
         for uid in sorted(evicted):
             self._mark(self._snapshot.queues[self._asks[uid].queue].members[uid])
         for each in done:
-            self._rests.pop(each.nominee.ask.queue, None)
             if each.outcome is CycleOutcome.ADMITTED:
                 self._start(now_ms, each)
         if admitted or evicted:
             self._seen.clear()
             return CycleEffects(admitted, evicted, is_at_rest=False)
-        known = self._rests.get
-        rest = tuple([known(name) or self._rest_of(name) for name in self._lines])
+        found = self._rests.get
+        rest = tuple([found(name) or self._rest_of(name) for name in self._lines])
         is_at_rest = not is_moved and rest in self._seen
         self._seen.add(rest)
         return CycleEffects(admitted, evicted, is_at_rest)
+
+    def _tried(self, heads: list[QuotaRequest]) -> tuple[list[NominatedHead], bool]:
+        """Heads that a cycle has to decide about; and whether one of the others is parked now."""
+        tried: list[NominatedHead] = []
+        is_moved = False
+        for ask in heads:
+            self._rests.pop(ask.queue, None)
+            nominee = self._nominated(ask)
+            if nominee.assignment is not _NOTHING:
+                tried.append(nominee)
+                continue
+            self._progress[ask.uid] = _Progress(self._number, self._generations[ask.queue], _FROM_THE_FIRST)
+            if nominee.queue.spec.strategy != STRICT:
+                self._lines[ask.queue].park(ask)
+                is_moved = True
+        return tried, is_moved
+
+    def _preempted(self, now_ms: int, nominee: NominatedHead) -> dict[str, StoryEviction]:
+        """Who is told to leave for it, save those who were before; it is first in its queue until they have
+        left."""
+        ask = nominee.ask
+        self._progress.pop(ask.uid, None)
+        self._preemptors[ask.queue] = ask.uid
+        self._lines[ask.queue].sticky = ask.uid if nominee.queue.spec.strategy != STRICT else ""
+        return {
+            each.member.uid: StoryEviction(now_ms, each.reason, ask.uid)
+            for each in nominee.targets
+            if not each.member.is_evicted
+        }
 
     def state_key(self, now_ms: int, /) -> Hashable | None:
         queues = []
@@ -289,24 +328,26 @@ class KueueReplay:
             del self._progress[ask.uid]
             progress = None
         scan: FlavorScan = {} if progress is None else progress.scan
-        if not scan and self._is_beyond_reach(ask):
-            return NominatedHead(ask, self._snapshot.queues[ask.queue], _BEYOND_REACH, [])
         key = ask.uid, tuple(sorted(scan.items())) if scan else ()
         known = self._nominees.setdefault(self._trees[ask.queue], {})
         found = known.get(key)
         if found is None:
-            found = known[key] = nominate(self._snapshot, ask, scan=scan)
+            if not scan and self._gets_nothing(ask):
+                found = NominatedHead(ask, self._snapshot.queues[ask.queue], _NOTHING, [])
+            else:
+                found = nominate(self._snapshot, ask, scan=scan)
+            known[key] = found
         return found
 
-    def _is_beyond_reach(self, ask: QuotaRequest) -> bool:
+    def _gets_nothing(self, ask: QuotaRequest) -> bool:
         if self._plain_in is not self._snapshot:
             self._plain_in = self._snapshot
             self._plain.clear()
-        snapshot, queue = self._snapshot, self._snapshot.queues[ask.queue]
         if ask.uid not in self._plain:
-            self._plain[ask.uid] = plain_request(snapshot, queue, ask)
+            queue = self._snapshot.queues[ask.queue]
+            self._plain[ask.uid] = plain_request(self._snapshot, queue, ask)
         plain = self._plain[ask.uid]
-        return plain is not None and plain.is_beyond_reach(snapshot, queue)
+        return plain is not None and gets_nothing(self._snapshot, ask, plain)
 
     def _is_outdated(self, ask: QuotaRequest, progress: _Progress) -> bool:
         """In the cycle that runs now."""

@@ -29,6 +29,9 @@ FIRST_STEPS = 8
 """Instants, or cycles at an instant, without anything from outside, after which states are kept: an ordinary
 replay pays nothing."""
 
+NEVER_ENDS = 2**62
+"""``run_ms`` of a run without an end."""
+
 Ask = TypeVar("Ask")
 Change = TypeVar("Change")
 Ask_contra = TypeVar("Ask_contra", contravariant=True)
@@ -180,15 +183,18 @@ def play(
     discipline: ReplayDiscipline[Ask, Change],
     changes: Sequence[tuple[int, Change]] = (),
     as_recorded: bool = False,
+    begun: Mapping[str, int] | None = None,
+    most_cycles: int | None = None,
 ) -> ReplayOutcome:
     """Everything until nothing is due any more; who waits then waits for ever. Events of one instant and kind
     are applied by uid, changes in their order: the order of ``arrivals`` means nothing.
 
     ``changes`` are (instant, change). ``as_recorded`` ends it where recorded histories end, by counting
-    (``MOST_CYCLES``, ``MOST_EVICTIONS``), and not where a ring is proven.
+    (``MOST_CYCLES``, ``MOST_EVICTIONS``), and not where a ring is proven. ``begun`` are those that run
+    already, with since when; the discipline knows them. After ``most_cycles`` it stops with what is there.
     Raises ValueError for two arrivals with one uid, and for one after another that is none.
     """
-    return _Play(arrivals, discipline, changes, as_recorded).run()
+    return _Play(arrivals, discipline, changes, as_recorded, begun or {}, most_cycles).run()
 
 
 class _RingWatch:
@@ -227,6 +233,8 @@ class _Play(Generic[Ask, Change]):
         discipline: ReplayDiscipline[Ask, Change],
         changes: Sequence[tuple[int, Change]],
         as_recorded: bool,
+        begun: Mapping[str, int],
+        most_cycles: int | None,
     ) -> None:
         ordered = sorted(arrivals, key=lambda each: (each.at_ms, each.uid))
         self._known = {each.uid: each for each in ordered}
@@ -237,7 +245,9 @@ class _Play(Generic[Ask, Change]):
         self._left = {uid: each.run_ms for uid, each in self._known.items()}
         self._running: set[str] = set()
         self._events: list[_Event] = [
-            (each.at_ms, _Due.ARRIVED, each.uid, 0) for each in ordered if not each.after
+            (each.at_ms, _Due.ARRIVED, each.uid, 0)
+            for each in ordered
+            if not each.after and each.uid not in begun
         ]
         self._followers: dict[str, list[ReplayArrival[Ask]]] = {}
         for each in ordered:
@@ -248,7 +258,11 @@ class _Play(Generic[Ask, Change]):
         self._events += [(at_ms, _Due.CHANGED, "", at) for at, (at_ms, _) in enumerate(changes)]
         heapq.heapify(self._events)
         self._cycles = self._most_evictions = 0
-        self._as_recorded = as_recorded
+        self._as_recorded, self._most_cycles = as_recorded, most_cycles
+        for uid, since_ms in begun.items():
+            self._stories[uid].admissions.append(StoryAdmission(since_ms))
+            self._running.add(uid)
+            self._push_end(uid)
         self._leaving: dict[str, tuple[int, int]] = {}
         self._watch, self._within = _RingWatch(), _RingWatch()
         self._rings: list[PreemptionRing] = []
@@ -259,6 +273,8 @@ class _Play(Generic[Ask, Change]):
             why = self._instant(now_ms)
             if why:
                 return self._restless(now_ms, why)
+            if self._is_over():
+                break
             end_ms = now_ms
             met_ms = None if self._as_recorded else self._watch.met_ms(now_ms, lambda: self._state(now_ms))
             if met_ms is not None and self._is_ring(met_ms, now_ms):
@@ -291,6 +307,8 @@ class _Play(Generic[Ask, Change]):
             for uid, given in done.admitted.items():
                 self._admit(now_ms, uid, given)
             self._evict(done.evicted)
+            if self._is_over():
+                return ""
             next_ms = self._next_ms()
             if done.is_at_rest and (next_ms is None or next_ms > now_ms):
                 has_too_many = self._as_recorded and self._most_evictions > MOST_EVICTIONS
@@ -299,6 +317,9 @@ class _Play(Generic[Ask, Change]):
                 self._within.log += [(uid, True) for uid in done.evicted]
             if self._within.log and self._within.met_ms(now_ms, lambda: self._state(now_ms)) is not None:
                 return "instant"
+
+    def _is_over(self) -> bool:
+        return self._most_cycles is not None and self._cycles >= self._most_cycles
 
     def _apply(self, now_ms: int) -> None:
         """All that is due."""
@@ -340,8 +361,13 @@ class _Play(Generic[Ask, Change]):
         story.admissions.append(StoryAdmission(now_ms, given))
         self._running.add(uid)
         self._watch.log.append((uid, False))
-        event = now_ms + self._left[uid], _Due.ENDED, uid, len(story.admissions)
-        heapq.heappush(self._events, event)
+        self._push_end(uid)
+
+    def _push_end(self, uid: str) -> None:
+        """Of its last run, where that ever ends."""
+        left_ms, begun = self._left[uid], self._stories[uid].admissions
+        if left_ms < NEVER_ENDS:
+            heapq.heappush(self._events, (begun[-1].at_ms + left_ms, _Due.ENDED, uid, len(begun)))
 
     def _evict(self, evicted: Mapping[str, StoryEviction]) -> None:
         for uid, told in evicted.items():
@@ -414,8 +440,7 @@ class _Play(Generic[Ask, Change]):
                 story.evictions += [each._replace(at_ms=each.at_ms + ahead_ms) for each in told]
             evictions += [(uid, each) for each in told]
             if uid in self._running:
-                event = story.admissions[-1].at_ms + self._left[uid], _Due.ENDED, uid, len(story.admissions)
-                heapq.heappush(self._events, event)
+                self._push_end(uid)
             if uid in self._leaving:
                 gone_ms = self._leaving[uid][0] + turns * span_ms
                 self._leaving[uid] = gone_ms, len(story.evictions)
