@@ -14,7 +14,7 @@ BENCH_ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint format docs pictures bench system lock hashes clean
+.PHONY: help demo test test-slow lint format docs pictures bench focus-check system lock hashes clean
 
 help: ## Say what there is
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -77,6 +77,17 @@ pictures: $(VENV)/.dev system ## Draw the pictures in docs/pictures: messages, p
 
 bench: $(VENV)/.dev system ## Every benchmark; each prints ratios and one line of JSON
 	@for program in benchmarks/[!_]*.py; do echo "== $$program"; $(BIN)/python $$program $(BENCH_ARGS) || exit 1; done
+
+# The validator pins packages that gpucost does not, and needs Python 3.12: an environment of its own.
+FOCUS_PYTHON ?= $(shell command -v python3.12 || ls -d $(HOME)/.pyenv/versions/3.12*/bin/python 2>/dev/null | tail -n 1)
+.cache/focus/.made: Makefile
+	@test -n "$(FOCUS_PYTHON)" || { echo "FOCUS CHECK NOT RUN: it needs Python 3.12 (make focus-check FOCUS_PYTHON=/path/to/python3.12)" >&2; exit 1; }
+	@rm -rf .cache/focus && $(FOCUS_PYTHON) -m venv .cache/focus
+	@.cache/focus/bin/python -m pip install --quiet --disable-pip-version-check 'focus-validator==2.2.1' 'pyarrow<22'
+	@touch $@
+
+focus-check: $(VENV)/.dev .cache/focus/.made ## focus-validator over exports: what fails must stand on the reviewed list
+	@$(BIN)/python -m tests.support.focus_validator .cache/focus
 
 # Real components that tests run against, as Debian packages: binary:package+package.
 SYSTEM := prometheus:prometheus promtool:prometheus prometheus-alertmanager:prometheus-alertmanager \

@@ -85,7 +85,7 @@ class DrawEntry:
     ``holder`` is the team that held the GPUs and ``payer`` the one that pays; both empty for the platform.
     ``quantity`` is in the contract's unit (GPU-ms, or nano-units for spend). ``nano`` is what it costs,
     ``price_nano`` what it would at the price of the usage line, ``list_nano`` by the list: None where that is
-    not known.
+    not known. ``capacity_type`` and ``rate_id`` are those of the cell.
     """
 
     hour_ms: int
@@ -101,6 +101,8 @@ class DrawEntry:
     nano: int | None
     price_nano: int | None
     list_nano: int | None
+    capacity_type: str = ""
+    rate_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -424,6 +426,8 @@ class _Turn:
             cost,
             price,
             listed,
+            cell.capacity_type,
+            cell.rate_id,
         )
         yield from self._paid(whole) if kind is DrawKind.IDLE else (whole,)
 
@@ -513,6 +517,8 @@ def _on_demand(hour_ms: int, each: _OpenCell) -> Iterator[DrawEntry]:
             price,
             price,
             listed,
+            cell.capacity_type,
+            cell.rate_id,
         )
 
 

@@ -18,6 +18,7 @@ from gpucost.cli.commands import (
     digest,
     doctor,
     findings,
+    focus,
     ingest,
     jobs,
     key,
@@ -97,6 +98,7 @@ app.command("budgets")(teams.budgets)
 app.command("statement")(chargeback.statement)
 app.command("commitments")(chargeback.commitments)
 app.command("digest")(digest.digest)
+app.add_typer(focus.export_app, name="export")
 app.add_typer(compare.app, name="compare")
 app.command("replay")(replay.replay)
 app.add_typer(chargeback.app, name="chargeback")

@@ -6,12 +6,13 @@ import errno
 import io
 import os
 import re
+import shutil
 import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import NamedTemporaryFile
+from tempfile import NamedTemporaryFile, TemporaryFile
 from typing import IO, TYPE_CHECKING, Annotated, cast
 
 import typer
@@ -50,6 +51,21 @@ def write(content: str | bytes, output: Path | None) -> None:
     else:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
+
+
+def write_made(make: Callable[[IO[bytes]], None], output: Path | None, *, is_binary: bool) -> None:
+    """What ``make`` writes, which may be larger than memory: to ``output``, whole or not at all, or to
+    stdout. Raises InputError as ``write``."""
+    if output is None and is_binary and sys.stdout.isatty():
+        raise InputError("--output", ErrorRemark("missing"), "a file: this format is not for terminals")
+    with TemporaryFile() as spooled:
+        make(spooled)
+        spooled.seek(0)
+        if output is not None:
+            write_file(output, spooled)
+        else:
+            shutil.copyfileobj(spooled, sys.stdout.buffer)
+            sys.stdout.buffer.flush()
 
 
 def refuse_short_file(is_short: bool, format_: str) -> None:
@@ -133,21 +149,23 @@ def complain_of_unpriced(ledger: Ledger, span: Window, cluster: str) -> None:
     )
 
 
-def write_file(path: Path, data: bytes) -> None:
-    """Written beside its place and renamed into it, so that a reader never sees half a file.
+def write_file(path: Path, data: bytes | IO[bytes]) -> None:
+    """``data``, or what a file has from where it stands, is written beside its place and renamed into it, so
+    that a reader never sees half a file.
 
     A link leads to its file, which keeps its mode; a device or a pipe is written to, not replaced.
     """
     try:
         mode = path.stat().st_mode if path.exists() else None
         if mode is not None and not stat.S_ISREG(mode):
-            path.write_bytes(data)
+            with path.open("wb") as target:
+                _copy(data, target)
             return
         # Only now: where /dev/stdout is a pipe, the path that this gives does not exist.
         path = path.resolve()
         with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as temporary:
             try:
-                temporary.write(data)
+                _copy(data, temporary)
                 temporary.flush()
                 os.fsync(temporary.fileno())
                 Path(temporary.name).chmod(0o644 & ~_umask() if mode is None else stat.S_IMODE(mode))
@@ -158,6 +176,13 @@ def write_file(path: Path, data: bytes) -> None:
     except (OSError, RuntimeError) as error:  # RuntimeError: a link that leads to itself
         reason = getattr(error, "strerror", None) or "a link to itself"
         raise InputError("--output", str(path), f"a file that can be written ({reason})") from None
+
+
+def _copy(data: bytes | IO[bytes], target: IO[bytes]) -> None:
+    if isinstance(data, bytes):
+        target.write(data)
+    else:
+        shutil.copyfileobj(data, target)
 
 
 def _umask() -> int:

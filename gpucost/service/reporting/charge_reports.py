@@ -31,7 +31,13 @@ from gpucost.charges.charge_account import (
     charges_by_policy,
     commitment_lines,
 )
-from gpucost.charges.commitment_drawdown import UsageCell, reads_from, schedules_of
+from gpucost.charges.commitment_drawdown import (
+    ContractDrawdown,
+    UsageCell,
+    draw_down,
+    reads_from,
+    schedules_of,
+)
 from gpucost.charges.commitment_report import CommitmentReport, UsageGaps, report_commitments
 from gpucost.charges.contract_terms import ContractBook
 from gpucost.charges.policy_file import PolicyBook
@@ -471,14 +477,10 @@ class CommitmentReporting:
     def report(self, book: ContractBook, window: Window) -> CommitmentReport | None:
         """The report of ``window``; None where the ledger has none of it. Raises InputError where the ledger
         does not know the hours."""
-        extent = self.ledger.extent(scope=self.scope)
-        known = None if extent is None else window.intersect(_whole_hours(extent))
-        if extent is None or known is None:
+        found = self._known_lines(book, window)
+        if found is None:
             return None
-        first = reads_from(schedules_of(book.in_force), known)
-        begins = max(first, _whole_hours(extent).start_ms)
-        lines = self.ledger.aggregate(self.scope, Window(begins, known.end_ms), _DIMS, step_ms=HOUR_MS)
-        lines = lines[lines["bucket"] != Bucket.OVERCOMMITTED]
+        known, first, begins, lines = found
         inside = lines["step_start_ms"] >= known.start_ms
         unknown = lines.loc[inside & (lines["bucket"] == Bucket.UNKNOWN), "board_ms"]
         gaps = UsageGaps(
@@ -488,6 +490,29 @@ class CommitmentReporting:
         )
         lost = self._lost(known) if book.spot else {}
         return report_commitments(book, self._cells(lines, lost), known, gaps)
+
+    def drawdown(self, book: ContractBook, window: Window) -> ContractDrawdown | None:
+        """What every hour of ``window`` drew, as far as the ledger knows it; None where it has none of it.
+        Raises as ``report``."""
+        found = self._known_lines(book, window)
+        if found is None:
+            return None
+        known, _, _, lines = found
+        return draw_down(book.file, schedules_of(book.in_force), self._cells(lines, {}), known)
+
+    def _known_lines(
+        self, book: ContractBook, window: Window
+    ) -> tuple[Window, int, int, pd.DataFrame] | None:
+        """The part of ``window`` that the ledger has, in whole hours; the instants from which use should be
+        known, and is; and the use by the hour."""
+        extent = self.ledger.extent(scope=self.scope)
+        known = None if extent is None else window.intersect(_whole_hours(extent))
+        if extent is None or known is None:
+            return None
+        first = reads_from(schedules_of(book.in_force), known)
+        begins = max(first, _whole_hours(extent).start_ms)
+        lines = self.ledger.aggregate(self.scope, Window(begins, known.end_ms), _DIMS, step_ms=HOUR_MS)
+        return known, first, begins, lines[lines["bucket"] != Bucket.OVERCOMMITTED]
 
     def _missing(self, window: Window) -> int:
         covered: dict[str, int] = {}

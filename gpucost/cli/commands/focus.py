@@ -1,0 +1,183 @@
+"""gpucost export focus: the bill in the form that finance systems read; gpucost import focus: a cloud's bill,
+beside the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from gpucost.cli.commands.month import known_teams
+from gpucost.cli.terminal.context import CommandContext, context_of
+from gpucost.cli.terminal.exit_codes import complain, fields_as
+from gpucost.cli.terminal.output import Output, held, refuse_table_file, write, write_made
+from gpucost.domain.errors import ConfigError, InputError
+
+if TYPE_CHECKING:
+    from gpucost.charges.contract_terms import ContractBook
+    from gpucost.domain.time import Month
+    from gpucost.ledger import Ledger
+    from gpucost.reports.focus.focus_columns import FocusDataset
+    from gpucost.service.reporting.focus_exports import FocusExports, FocusRequest
+
+export_app = typer.Typer(no_args_is_help=True, help="The bill for other systems.", rich_markup_mode=None)
+import_app = typer.Typer(no_args_is_help=True, help="Bills of others.", rich_markup_mode=None)
+
+
+@export_app.callback()
+def export_group() -> None:
+    """The bill for other systems."""
+
+
+@import_app.callback()
+def import_group() -> None:
+    """Bills of others."""
+
+
+@export_app.command("focus")
+def export_focus(
+    ctx: typer.Context,
+    month: Annotated[str, typer.Argument(metavar="MONTH", help="A month in UTC, such as 2026-10.")],
+    version: Annotated[Literal["1.2", "1.3", "1.4"], typer.Option(help="Version of FOCUS.")] = "1.3",
+    format_: Annotated[
+        Literal["csv", "parquet"], typer.Option("--format", "-f", help="Of the files.")
+    ] = "csv",
+    by: Annotated[Literal["job", "team"], typer.Option(help="What there is a row for.")] = "job",
+    grain: Annotated[Literal["hour", "day"], typer.Option(help="Length of a charge period.")] = "day",
+    dataset: Annotated[
+        Literal["CostAndUsage", "ContractCommitment", "BillingPeriod", "InvoiceDetail"],
+        typer.Option(help="Which dataset; --output-dir writes every one that the version has."),
+    ] = "CostAndUsage",
+    team: Annotated[str | None, typer.Option(help="Of this team only, as the team itself sees it.")] = None,
+    cluster: Annotated[str | None, typer.Option(help="Of this cluster only.")] = None,
+    contracts: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The contracts (YAML); else those of the charge policy."),
+    ] = None,
+    corrections: Annotated[
+        Literal["delta", "ledger"],
+        typer.Option(help="delta: the difference; ledger: what was charged is taken back, and charged anew."),
+    ] = "delta",
+    unpriced: Annotated[
+        Literal["refuse", "null"],
+        typer.Option(help="GPU time without a price: refuse it, or write rows without costs."),
+    ] = "refuse",
+    output: Output = None,
+    output_dir: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Every dataset of the version, and metadata.json, in this folder."),
+    ] = None,
+) -> None:
+    """A month as FOCUS (FinOps Open Cost and Usage Specification): a row for each job or team, node and hour
+    or day, and for what nobody held.
+
+    Rows of a node and day add up to what its GPUs cost; all of them to the ledger, to the nano-unit. The
+    month is read a day at a time. Of a closed month the files are the same bytes each time.
+    """
+    from gpucost.domain.time import Month
+    from gpucost.reports.focus.charge_corrections import CorrectionStyle
+    from gpucost.reports.focus.focus_columns import FocusDataset, FocusVersion, datasets_of
+    from gpucost.service.reporting.focus_exports import FocusRequest
+
+    with fields_as({"month": "MONTH"}):
+        wanted = Month.parse(month)
+    if output is not None and output_dir is not None:
+        raise InputError("--output-dir", str(output_dir), "without --output")
+    refuse_table_file(False, output)
+    request = FocusRequest(wanted, FocusVersion(version), by, grain, CorrectionStyle(corrections), unpriced)
+    with _exports(context_of(ctx), wanted, team, cluster, contracts) as exports:
+        if output_dir is None:
+            _write(exports, request, FocusDataset(dataset), format_, output)
+            return
+        output_dir.mkdir(parents=True, exist_ok=True)
+        written = 0
+        for each in datasets_of(request.version):
+            if each is FocusDataset.CONTRACT_COMMITMENT and exports.contracts is None:
+                continue
+            name = f"{wanted}-{each}.{format_}"
+            _write(exports, request, each, format_, output_dir / name)
+            written += 1
+        write(_json(exports.metadata(request)), output_dir / f"{wanted}-metadata.json")
+    complain(f"{written + 1} files written to {output_dir}")
+
+
+def _json(document: dict[str, object]) -> str:
+    import json
+
+    return json.dumps(document, ensure_ascii=False, indent=2) + "\n"
+
+
+def _write(
+    exports: FocusExports, request: FocusRequest, dataset: FocusDataset, format_: str, output: Path | None
+) -> None:
+    def make(target: IO[bytes]) -> None:
+        exports.write(request, dataset, format_, target)
+
+    write_made(make, output, is_binary=format_ == "parquet")
+
+
+_FIELDS = {
+    "month": "MONTH",
+    "team": "--team",
+    "cluster": "--cluster",
+    "version": "--version",
+    "dataset": "--dataset",
+    "window": "--grain",
+    "step": "--grain",
+}
+
+
+@contextmanager
+def _exports(
+    context: CommandContext,
+    month: Month,
+    team: str | None,
+    cluster: str | None,
+    contracts: Path | None,
+) -> Iterator[FocusExports]:
+    """What an export begins with. Raises InputError for a month that the ledger lacks, and for a team or
+    cluster that it does not know."""
+    import gpucost
+    from gpucost.domain.scope import EVERYTHING, Scope
+    from gpucost.service.reporting.focus_exports import FocusExports
+    from gpucost.service.reporting.team_names import allowed_teams
+
+    with fields_as(_FIELDS), context.ledger() as ledger:
+        if not ledger.windows(month.window):
+            raise InputError("MONTH", str(month), held(ledger, "a month of"))
+        seen = EVERYTHING
+        if cluster is not None:
+            known = ledger.clusters()
+            if cluster not in known:
+                raise InputError("--cluster", cluster, ", ".join(known))
+            seen = seen.within((cluster,))
+        if team is not None:
+            teams = known_teams(context, ledger, month)
+            if team not in teams:
+                raise InputError("--team", team, allowed_teams(team, teams))
+            seen = Scope(frozenset({team}), seen.clusters)
+        book = _contracts(context, ledger, month, contracts)
+        yield FocusExports(ledger, seen, gpucost.__version__, book)
+
+
+def _contracts(
+    context: CommandContext, ledger: Ledger, month: Month, file: Path | None
+) -> ContractBook | None:
+    """The contracts of ``file``, else of the policy that the month is charged by."""
+    from gpucost.domain.scope import EVERYTHING
+    from gpucost.service.reporting.charge_reports import CommitmentReporting, policy_in_force
+    from gpucost.service.wiring.inputs import load_contracts, load_policy
+
+    if file is None:
+        policy = load_policy(context.settings.charges.policy, context.teams)
+        return policy_in_force(ledger, month, policy)[0].contracts
+    declared = frozenset(team.name for team in context.teams.teams)
+    teams = CommitmentReporting(ledger, EVERYTHING).teams()
+    book = load_contracts(file, declared or context.teams.names | teams)
+    if ledger.currency not in (None, book.currency):
+        allowed = f"{ledger.currency}, the currency of the ledger"
+        raise ConfigError(str(file), "currency", book.currency, allowed)
+    return book

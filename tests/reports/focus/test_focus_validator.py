@@ -1,0 +1,53 @@
+"""What our runner makes of the validator's output; and the validator, where its environment is there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.focus_validator import REVIEWED, UnreadableRun, exports, parse_run, reviewed, validate
+
+ENVIRONMENT = Path(__file__).parents[3] / ".cache" / "focus"
+GOOD = """
+=== Validation Results ===
+Total: 4 | Pass: 2 | Fail: 1 | Skipped: 1
+✅ BilledCost-C-001-M: PASS
+❌ InvoiceId-C-004-C: FAIL  (violations=11, msg=InvoiceId MUST be null., 2.0ms)
+"""
+
+
+def test_a_run_says_what_failed_and_in_how_many_rows() -> None:
+    run = parse_run(GOOD)
+    assert (dict(run.failed), run.passed) == ({"InvoiceId-C-004-C": 11}, 2)
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        "",
+        "Traceback (most recent call last):",
+        GOOD.replace("Total: 4 |", "Total:"),
+        GOOD.replace("Fail: 1", "Fail: 2"),
+        GOOD.replace("❌ InvoiceId", "- InvoiceId"),
+        "Total: 1 | Pass: 0 | Fail: 0 | Skipped: 1",
+    ],
+)
+def test_a_run_without_a_summary_that_adds_up_counts_as_failed(output: str) -> None:
+    with pytest.raises(UnreadableRun):
+        parse_run(output)
+
+
+def test_every_rule_on_the_list_has_a_reason_and_its_rows() -> None:
+    entries = json.loads(REVIEWED.read_text("utf-8"))
+    assert len({entry["rule"] for entry in entries}) == len(entries)
+    assert all(len(entry["reason"]) > 40 and all(entry["rows"].values()) for entry in entries)
+
+
+@pytest.mark.slow
+def test_exports_pass_the_validator_but_for_the_reviewed_list(tmp_path: Path) -> None:
+    if not (ENVIRONMENT / ".made").exists():
+        pytest.skip("no environment of focus-validator: make focus-check makes it")
+    for name, file in exports(tmp_path).items():
+        assert dict(validate(ENVIRONMENT, file).failed) == reviewed(name)

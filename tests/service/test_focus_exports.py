@@ -1,0 +1,284 @@
+"""Months as FOCUS: they add up to the ledger, follow the rules, and say the same each time."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from gpucost.domain.errors import InputError
+from gpucost.domain.money import NANO
+from gpucost.domain.scope import EVERYTHING, Scope
+from gpucost.domain.time import HOUR_MS, Month, parse_instant
+from gpucost.ledger import Ledger
+from gpucost.reports.focus.charge_corrections import CorrectionStyle
+from gpucost.reports.focus.exact_products import nano_of
+from gpucost.reports.focus.focus_columns import (
+    FocusDataset,
+    FocusVersion,
+    columns_of,
+    known_columns,
+)
+from gpucost.reports.focus.focus_files import read_csv, to_csv
+from gpucost.service.reporting.charge_reports import CommitmentReporting
+from gpucost.service.reporting.focus_exports import FocusExports, FocusRequest
+from tests.ledger import builders
+from tests.support.focus_rules import breaches, rows_of
+from tests.support.focus_world import BEFORE, MONTH, contracts, focus_ledger
+from tests.support.ledgers import new_ledger
+
+COSTS = FocusDataset.COST_AND_USAGE
+RED = Scope(frozenset({"red"}))
+
+
+@pytest.fixture(scope="module")
+def ledger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
+    with focus_ledger(tmp_path_factory.mktemp("focus")) as found:
+        yield found
+
+
+def written(
+    exports: FocusExports, request: FocusRequest, dataset: FocusDataset = COSTS, format_: str = "csv"
+) -> bytes:
+    target = io.BytesIO()
+    exports.write(request, dataset, format_, target)
+    return target.getvalue()
+
+
+def nano(rows: list[dict[str, str]], name: str) -> int:
+    total = sum((Decimal(row[name]) for row in rows if row[name]), Decimal())
+    return int(total * NANO)
+
+
+def whole(ledger: Ledger, scope: Scope = EVERYTHING) -> int:
+    lines = ledger.aggregate(scope, MONTH.window, ())
+    return int(lines["nano"].sum())
+
+
+@pytest.mark.parametrize("contracted", [False, True])
+@pytest.mark.parametrize("scope", [EVERYTHING, RED], ids=["all", "red"])
+@pytest.mark.parametrize("version", FocusVersion)
+def test_every_rule_holds(ledger: Ledger, version: FocusVersion, scope: Scope, contracted: bool) -> None:
+    exports = FocusExports(ledger, scope, "1", contracts() if contracted else None)
+    for by, grain, style in (("job", "day", "delta"), ("team", "hour", "ledger")):
+        request = FocusRequest(MONTH, version, by, grain, CorrectionStyle(style))
+        rows = rows_of(written(exports, request))
+        assert breaches(version, COSTS, rows) == Counter()
+        for dataset in FocusDataset:
+            if dataset != COSTS and dataset.since <= version:
+                others = rows_of(written(exports, request, dataset))
+                assert breaches(version, dataset, others) == Counter()
+
+
+@pytest.mark.parametrize("grain", ["hour", "day"])
+@pytest.mark.parametrize("by", ["job", "team"])
+def test_rows_add_up_to_the_ledger(ledger: Ledger, by: str, grain: str) -> None:
+    for version, scope in ((FocusVersion.V1_2, EVERYTHING), (FocusVersion.V1_4, RED)):
+        request = FocusRequest(MONTH, version, by, grain)
+        content = written(FocusExports(ledger, scope, "1"), request)
+        rows = [row for row in rows_of(content) if not row["ChargeClass"]]
+        assert nano(rows, "EffectiveCost") == nano(rows, "BilledCost") == whole(ledger, scope)
+        [*parsed] = read_csv(io.StringIO(content.decode(), newline=""), known_columns().get)
+        products = [nano_of(row["ContractedCost"]) for batch in parsed for row in batch.dicts()]
+        own = nano(rows_of(content), "EffectiveCost")
+        assert sum(product or 0 for product in products) == own
+        columns = columns_of(COSTS, version)
+        assert to_csv(columns, parsed) == content
+
+
+def test_rows_by_resource_give_the_origin_back(ledger: Ledger) -> None:
+    rows = rows_of(written(FocusExports(ledger, EVERYTHING, "1"), FocusRequest(MONTH)))
+    found: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for row in rows:
+        if not row["ChargeClass"]:
+            found[row["ResourceId"]][0] += int(Decimal(row["EffectiveCost"]) * NANO)
+            found[row["ResourceId"]][1] += int(Decimal(row["ConsumedQuantity"]) * 1000)
+    lines = ledger.aggregate(EVERYTHING, MONTH.window, ("cluster", "node", "model"))
+    columns = (lines[name] for name in ("cluster", "node", "model", "nano", "board_ms"))
+    expected = {f"{c}/{n}/{m}": [int(cost), int(ms)] for c, n, m, cost, ms in zip(*columns, strict=True)}
+    assert found == expected
+
+
+def test_a_job_of_two_teams_and_a_board_of_three(ledger: Ledger) -> None:
+    rows = rows_of(written(FocusExports(ledger, EVERYTHING, "1"), FocusRequest(MONTH)))
+    joint = [row for row in rows if row["AllocatedResourceName"].endswith("/joint")]
+    teams = {json.loads(row["AllocatedTags"])["gpucost/team"] for row in joint}
+    assert teams == {"red", "blue"}
+    assert len({row["AllocatedResourceId"] for row in joint}) == 2
+    board = [row for row in rows if row["ResourceId"] == "alpha/mig/H100" and not row["ChargeClass"]]
+    assert {row["AllocatedMethodId"] for row in board} == {"mig-compute"}
+    assert {row["x_Bucket"] for row in board} == {"held", "unallocated"}
+    held = [row for row in board if row["AllocatedResourceId"]]
+    assert {json.loads(row["AllocatedTags"])["gpucost/team"] for row in held} == {"red", "blue", "green"}
+    methods = {row["ResourceId"].split("/")[1]: row["AllocatedMethodId"] for row in rows if row["x_OriginId"]}
+    assert methods == {
+        "whole": "whole",
+        "mig": "mig-compute",
+        "mig-memory": "mig-memory",
+        "shared": "shared-equal",
+        "dra": "dra-capacity",
+        "both": "node-split",
+        "a100": "whole",
+    }
+
+
+def test_commitments_are_used_unused_and_bought(ledger: Ledger) -> None:
+    rows = rows_of(written(FocusExports(ledger, EVERYTHING, "1", contracts()), FocusRequest(MONTH)))
+    report = CommitmentReporting(ledger, EVERYTHING).report(contracts(), MONTH.window)
+    assert report is not None
+    usage = [row for row in rows if row["ChargeCategory"] == "Usage" and not row["ChargeClass"]]
+    assert nano(usage, "EffectiveCost") == report.total.effective_nano
+    spent: dict[tuple[str, str], int] = defaultdict(int)
+    for row in usage:
+        spent[row["CommitmentDiscountId"], row["CommitmentDiscountStatus"]] += int(
+            Decimal(row["EffectiveCost"]) * NANO
+        )
+    for each in report.contracts:
+        assert spent[each.contract, "Used"] == each.used_nano + each.idle_nano
+        assert spent.get((each.contract, "Unused"), 0) == each.unused_nano
+    bought = {
+        row["CommitmentDiscountId"]: row["BilledCost"] for row in rows if row["ChargeCategory"] == "Purchase"
+    }
+    assert bought == {"ri-h100": "1512.000000000", "sp-a100": "6696.000000000"}
+    applied = [json.loads(row["ContractApplied"]) for row in rows if row["ContractApplied"]]
+    ids = {each["Elements"][0]["ContractCommitmentId"] for each in applied}
+    version = FocusVersion.V1_3
+    known = rows_of(
+        written(
+            FocusExports(ledger, EVERYTHING, "1", contracts()),
+            FocusRequest(MONTH, version),
+            FocusDataset.CONTRACT_COMMITMENT,
+        )
+    )
+    assert ids == {row["ContractCommitmentId"] for row in known}
+
+
+def test_corrections_stand_in_the_month_that_was_open(ledger: Ledger) -> None:
+    for style, amounts in (
+        ("delta", ["-6.000000000", "6.000000000", "0.001000000"]),
+        ("ledger", ["-12.000000000", "6.000000000", "6.000000000", "0.001000000"]),
+    ):
+        request = FocusRequest(MONTH, corrections=CorrectionStyle(style))
+        rows = rows_of(written(FocusExports(ledger, EVERYTHING, "1"), request))
+        found = [row for row in rows if row["ChargeClass"] == "Correction"]
+        assert [row["EffectiveCost"] for row in found] == amounts
+        assert {row["ChargePeriodStart"] for row in found} == {"2026-09-01T00:00:00Z"}
+        assert {row["BillingPeriodStart"] for row in found} == {"2026-10-01T00:00:00Z"}
+        assert found[-1]["ChargeCategory"] == "Adjustment"
+    assert not [
+        row
+        for row in rows_of(written(FocusExports(ledger, EVERYTHING, "1"), FocusRequest(BEFORE)))
+        if row["ChargeClass"]
+    ]
+
+
+def test_an_invoice_is_what_its_rows_add_up_to(ledger: Ledger) -> None:
+    exports, request = FocusExports(ledger, EVERYTHING, "1"), FocusRequest(MONTH, FocusVersion.V1_4)
+    costs, lines = (
+        written(exports, request, FocusDataset(name)) for name in ("CostAndUsage", "InvoiceDetail")
+    )
+    billed, invoiced = Counter[str](), Counter[str]()
+    for row in rows_of(costs):
+        billed[row["x_InvoiceDetailId"]] += int(Decimal(row["BilledCost"]) * NANO)
+    for row in rows_of(lines):
+        invoiced[row["InvoiceDetailId"]] += int(Decimal(row["BilledCost"]) * NANO)
+    del billed[""]
+    assert billed == invoiced
+    by_team = Counter[str]()
+    for row in rows_of(lines):
+        if not row["InvoiceDetailDescription"].startswith("Correction"):
+            by_team[json.loads(row["InvoiceDetailGrain"])["x_Team"]] += int(Decimal(row["BilledCost"]) * NANO)
+    held = ledger.aggregate(EVERYTHING, MONTH.window, ("team",), filters={"bucket": ("held",)})
+    assert by_team == dict(zip(held["team"], held["nano"].astype(int), strict=True))
+    corrected = [row for row in rows_of(lines) if row["ReferenceInvoiceId"] != row["InvoiceId"]]
+    assert {row["ReferenceInvoiceId"] for row in corrected} == {"INV-2026-09-red", "INV-2026-09-blue"}
+    periods = rows_of(written(exports, request, FocusDataset.BILLING_PERIOD))
+    assert [row["BillingPeriodStatus"] for row in periods] == ["Closed", "Open"]
+
+
+def test_a_team_has_its_rows_and_nothing_of_others(ledger: Ledger) -> None:
+    for dataset in FocusDataset:
+        request = FocusRequest(MONTH, FocusVersion.V1_4)
+        content = written(FocusExports(ledger, RED, "1", contracts()), request, dataset).decode()
+        assert not any(word in content for word in ("blue", "green", "unallocated"))
+    rows = rows_of(written(FocusExports(ledger, RED, "1"), FocusRequest(MONTH)))
+    assert {row["InvoiceId"] for row in rows} == {"INV-2026-10-red"}
+
+
+def test_the_same_bytes_each_time(ledger: Ledger) -> None:
+    for format_ in ("csv", "parquet"):
+        for dataset in FocusDataset:
+            request = FocusRequest(MONTH, FocusVersion.V1_4)
+            one, two = (
+                written(FocusExports(ledger, EVERYTHING, "1", contracts()), request, dataset, format_)
+                for _ in range(2)
+            )
+            assert one == two
+    exports = FocusExports(ledger, EVERYTHING, "1")
+    found = exports.metadata(FocusRequest(BEFORE))
+    assert found == exports.metadata(FocusRequest(BEFORE))
+    assert found["DatasetInstance"]["DatasetInstanceComplete"] is True  # type: ignore[index]
+
+
+def test_time_without_a_price_is_refused_by_name(tmp_path: Path) -> None:
+    with Ledger.open(new_ledger(tmp_path / "l.db"), now=lambda: builders.NOW_MS) as ledger:
+        builders.ingest_batch(ledger, builders.attribution(0, 30))
+        exports = FocusExports(ledger, EVERYTHING, "1")
+        with pytest.raises(InputError, match="L4"):
+            written(exports, FocusRequest(builders.MONTH))
+        rows = rows_of(written(exports, FocusRequest(builders.MONTH, unpriced="null")))
+        unpriced = [row for row in rows if row["ResourceId"].endswith("/L4")]
+        assert unpriced
+        assert {row[name] for row in unpriced for name in ("BilledCost", "EffectiveCost", "ListCost")} == {""}
+        with pytest.raises(InputError, match="a month of which"):
+            written(exports, FocusRequest(Month(2027, 1)))
+        with pytest.raises(InputError, match=r"1\.4"):
+            written(exports, FocusRequest(builders.MONTH), FocusDataset.INVOICE_DETAIL)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_months_add_up(tmp_path: Path, seed: int) -> None:
+    choose = random.Random(seed)
+    with Ledger.open(new_ledger(tmp_path / "l.db"), now=lambda: builders.NOW_MS) as ledger:
+        for number in sorted(choose.sample(range(24 * 31), 8)):
+            window = builders.hour(number)
+            builders.ingest(ledger, window, *builders.random_rows(seed, window, 30))
+        scopes = [EVERYTHING, *(Scope(frozenset({team})) for team in ledger.teams(EVERYTHING))]
+        for scope in scopes:
+            version = choose.choice([*FocusVersion])
+            by, grain = choose.choice(("job", "team")), choose.choice(("hour", "day"))
+            request = FocusRequest(builders.MONTH, version, by, grain, unpriced="null")
+            rows = rows_of(written(FocusExports(ledger, scope, "1"), request))
+            lines = ledger.aggregate(scope, builders.MONTH.window, ("bucket",))
+            lines = lines[lines["bucket"] != "overcommitted"]
+            assert nano(rows, "EffectiveCost") == int(lines["nano"].sum())
+            assert sum(Decimal(row["ConsumedQuantity"]) * 1000 for row in rows) == int(
+                lines["board_ms"].sum()
+            )
+            origins: dict[tuple[str, str], Decimal] = defaultdict(Decimal)
+            prefix = "x_" if version is FocusVersion.V1_2 else ""
+            for row in rows:
+                details = json.loads(row[f"{prefix}AllocatedMethodDetails"], parse_float=Decimal)
+                origins[row["ResourceId"], row["ChargePeriodStart"]] += details["Elements"][0][
+                    "AllocatedRatio"
+                ]
+            assert set(origins.values()) <= {Decimal(1)}
+            assert bool(rows) == bool(len(lines))
+
+
+def test_a_local_day_of_25_hours_is_days_of_utc(tmp_path: Path) -> None:
+    """Berlin's clocks went back on 25 October 2026: days are of UTC, and have 24 hours each."""
+    first = (parse_instant("2026-10-24T22:00:00Z") - MONTH.window.start_ms) // HOUR_MS
+    with Ledger.open(new_ledger(tmp_path / "l.db"), now=lambda: builders.NOW_MS) as ledger:
+        for number in range(first, first + 25):
+            builders.ingest(ledger, builders.hour(number), builders.line(builders.hour(number)))
+        exports = FocusExports(ledger, EVERYTHING, "1")
+        rows = rows_of(written(exports, FocusRequest(MONTH)))
+        assert [row["ConsumedQuantity"] for row in rows] == ["7200.000", "82800.000"]
+        assert len(rows_of(written(exports, FocusRequest(MONTH, grain="hour")))) == 25

@@ -1,0 +1,121 @@
+"""focus-validator over our exports: what fails must stand on the reviewed list.
+
+The validator lives in an environment of its own (``make focus-check`` makes it, with Python 3.12): it pins
+packages that we do not, and is no dependency. It reads files beside its package, so it runs there. Its exit
+code is 0 whatever fails; a run without its summary, or whose failures are not as many as the summary says,
+counts as failed.
+
+    python -m tests.support.focus_validator FOLDER_OF_ENVIRONMENT
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpucost.domain.scope import EVERYTHING, Scope
+from gpucost.reports.focus.charge_corrections import CorrectionStyle
+from gpucost.reports.focus.focus_columns import FocusDataset, FocusVersion
+from gpucost.service.reporting.focus_exports import FocusExports, FocusRequest
+from tests.support.focus_world import MONTH, contracts, focus_ledger
+
+REVIEWED = Path(__file__).parents[1] / "data" / "focus" / "reviewed-1.2.json"
+ALL = ("--applicability-criteria", "ALL")
+_SUMMARY = re.compile(r"^Total: (\d+) \| Pass: (\d+) \| Fail: (\d+) \| Skipped: (\d+)$", re.MULTILINE)
+_FAILED = re.compile(r"^❌ (\S+): FAIL  \(violations=(\d+),", re.MULTILINE)
+
+
+class UnreadableRun(ValueError):
+    """The validator did not say what it found."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValidatorRun:
+    """Rule -> rows that fail it; and how many rules passed."""
+
+    failed: Mapping[str, int]
+    passed: int
+
+
+def parse_run(output: str) -> ValidatorRun:
+    """What the validator printed. Raises UnreadableRun where it has no summary, or another number of
+    failures than that says, or nothing passed."""
+    summary = _SUMMARY.search(output)
+    if summary is None:
+        raise UnreadableRun(f"no summary: {output[-500:]}")
+    total, passed, failures, skipped = map(int, summary.groups())
+    failed = {rule: int(rows) for rule, rows in _FAILED.findall(output)}
+    if len(failed) != failures or total != passed + failures + skipped or not passed:
+        raise UnreadableRun(f"{len(failed)} failures are named: {summary[0]}")
+    return ValidatorRun(failed, passed)
+
+
+def validate(environment: Path, file: Path) -> ValidatorRun:
+    """Raises UnreadableRun."""
+    [home] = environment.glob("lib/python3.*/site-packages")
+    program = (environment / "bin" / "focus-validator").absolute()
+    options = ("--data-file", str(file), "--validate-version", "1.2", "--block-download", *ALL)
+    found = subprocess.run(
+        [str(program), *options], cwd=home, capture_output=True, text=True, check=False, timeout=600, env={}
+    )
+    if found.returncode:
+        raise UnreadableRun(f"exit code {found.returncode}: {found.stderr[-500:]}")
+    return parse_run(found.stdout)
+
+
+def reviewed(name: str) -> dict[str, int]:
+    """Rule -> rows that may fail it in an export, each with a reason in the file."""
+    entries = json.loads(REVIEWED.read_text("utf-8"))
+    return {entry["rule"]: entry["rows"][name] for entry in entries if name in entry["rows"]}
+
+
+def exports(folder: Path) -> dict[str, Path]:
+    """The files that are validated: all rows by job with contracts and corrections; by team; one team's."""
+    asked = {
+        "jobs": (EVERYTHING, True, FocusRequest(MONTH, FocusVersion.V1_2)),
+        "teams-ledger-style": (
+            EVERYTHING,
+            False,
+            FocusRequest(MONTH, FocusVersion.V1_2, "team", "hour", CorrectionStyle.LEDGER),
+        ),
+        "one-team": (Scope(frozenset({"red"})), True, FocusRequest(MONTH, FocusVersion.V1_2)),
+    }
+    found = {}
+    with focus_ledger(folder) as ledger:
+        for name, (scope, contracted, request) in asked.items():
+            target = io.BytesIO()
+            made = FocusExports(ledger, scope, "1", contracts() if contracted else None)
+            made.write(request, FocusDataset.COST_AND_USAGE, "csv", target)
+            found[name] = folder / f"{name}.csv"
+            found[name].write_bytes(target.getvalue())
+    return found
+
+
+def main(environment: Path) -> int:
+    """Prints what fails beside what was reviewed; 1 where they differ."""
+    wrong = 0
+    with tempfile.TemporaryDirectory() as name:
+        for export, file in exports(Path(name)).items():
+            run = validate(environment, file)
+            allowed = reviewed(export)
+            differs = {
+                rule: (run.failed.get(rule, 0), allowed.get(rule, 0))
+                for rule in sorted(run.failed.keys() | allowed)
+                if run.failed.get(rule, 0) != allowed.get(rule, 0)
+            }
+            print(f"{export}: {run.passed} rules pass, {len(run.failed)} fail, {len(allowed)} reviewed")
+            for rule, (found, expected) in differs.items():
+                print(f"  {rule}: {found} rows fail, {expected} were reviewed")
+            wrong += len(differs)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
