@@ -10,18 +10,21 @@ from typing import IO, TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from gpucost.cli.commands.month import known_teams
+from gpucost.cli.commands.month import known_teams, user
 from gpucost.cli.terminal.context import CommandContext, context_of
 from gpucost.cli.terminal.exit_codes import complain, fields_as
-from gpucost.cli.terminal.output import Output, held, refuse_table_file, write, write_made
+from gpucost.cli.terminal.output import Output, held, refuse_table_file, stdout, write, write_made
 from gpucost.domain.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
+    from fractions import Fraction
+
     from gpucost.charges.contract_terms import ContractBook
     from gpucost.domain.time import Month
     from gpucost.ledger import Ledger
     from gpucost.reports.focus.focus_columns import FocusDataset
     from gpucost.service.reporting.focus_exports import FocusExports, FocusRequest
+    from gpucost.service.reporting.invoice_imports import NodeIdentity
 
 export_app = typer.Typer(no_args_is_help=True, help="The bill for other systems.", rich_markup_mode=None)
 import_app = typer.Typer(no_args_is_help=True, help="Bills of others.", rich_markup_mode=None)
@@ -181,3 +184,103 @@ def _contracts(
         allowed = f"{ledger.currency}, the currency of the ledger"
         raise ConfigError(str(file), "currency", book.currency, allowed)
     return book
+
+
+@import_app.command("focus")
+def import_focus(
+    ctx: typer.Context,
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="A FOCUS file, or a Cost and Usage Report: CSV, .gz or Parquet."),
+    ],
+    nodes: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[CLUSTER=]FILE",
+            help="Provider ids of nodes: kubectl get nodes -o json, or CSV with cluster, node, provider_id.",
+        ),
+    ] = None,
+    month: Annotated[str | None, typer.Option(help="Of this month only; else all of the file.")] = None,
+    cost: Annotated[
+        Literal["effective", "billed", "contracted"], typer.Option(help="Which cost is compared.")
+    ] = "effective",
+    rate: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CURRENCY=RATE", help="What one unit of another currency is in the ledger's."),
+    ] = None,
+    as_adjustments: Annotated[
+        bool,
+        typer.Option("--as-adjustments", help="Book each node's difference, in closed months. Idempotent."),
+    ] = False,
+    author: Annotated[str | None, typer.Option(help="Who books them; by default the user.")] = None,
+    format_: Annotated[Literal["table", "json"], typer.Option("--format", "-f")] = "table",
+    output: Output = None,
+) -> None:
+    """A cloud's invoice beside the ledger: per node and month what each says, the difference and why (price,
+    missing hours, commitment, tax, not in the cluster, not observed).
+
+    Nothing is written without --as-adjustments. Rows that cannot be read are refused one by one, with the
+    reason.
+    """
+    from gpucost.domain.time import Month
+    from gpucost.reports.base.document import to_json
+    from gpucost.reports.focus.invoice_reconciliation import InvoiceCost
+    from gpucost.reports.focus.terminal_invoice import print_reconciliation
+    from gpucost.service.reporting.invoice_imports import book_differences, reconcile_file
+
+    refuse_table_file(format_ == "table", output)
+    context = context_of(ctx)
+    with fields_as({"month": "--month"}), context.ledger() as ledger:
+        found = reconcile_file(
+            ledger,
+            file,
+            _identities(nodes or []),
+            cost=InvoiceCost(cost),
+            rates=_rates(rate or []),
+            month=None if month is None else Month.parse(month),
+        )
+        made = book_differences(ledger, found, author or user()) if as_adjustments else ()
+    if format_ == "json":
+        write(to_json(found), output)
+    else:
+        print_reconciliation(found, stdout())
+    for line in found.refused[:_MOST_SHOWN]:
+        complain(f"row {line.row}: {line.field}: {line.value!r} is not allowed; allowed: {line.allowed}")
+    if found.refused_count:
+        complain(f"{found.refused_count} of {found.lines + found.refused_count} rows were not read")
+    if as_adjustments:
+        complain(f"{len(made)} adjustments booked")
+
+
+_MOST_SHOWN = 10
+
+
+def _identities(given: list[str]) -> list[NodeIdentity]:
+    from gpucost.service.reporting.invoice_imports import read_nodes
+
+    found: list[NodeIdentity] = []
+    for each in given:
+        cluster, equals, name = each.partition("=")
+        file = Path(name if equals else each)
+        try:
+            text = file.read_text("utf-8-sig")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "not UTF-8"
+            raise InputError("--nodes", str(file), f"a file that can be read ({reason})") from None
+        found += read_nodes(text, str(file), cluster if equals else "")
+    return found
+
+
+def _rates(given: list[str]) -> dict[str, Fraction]:
+    from fractions import Fraction
+
+    from gpucost.domain.money import NANO, check_currency, parse_nano
+
+    found: dict[str, Fraction] = {}
+    for each in given:
+        code, _, text = each.partition("=")
+        nano = parse_nano(text, "--rate")
+        if nano <= 0:
+            raise InputError("--rate", each, "CURRENCY=RATE, a rate above 0")
+        found[check_currency(code, "--rate")] = Fraction(nano, NANO)
+    return found

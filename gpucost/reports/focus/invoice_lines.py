@@ -1,0 +1,247 @@
+"""Lines of a cloud's invoice, read from its FOCUS file (1.0 on) or from a Cost and Usage Report of AWS.
+
+A row that makes no sense is refused with the field, the value and what is allowed, and the others are read.
+Costs are kept as exact fractions: clouds write more decimals than a nano-unit has, and only sums are rounded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
+
+from gpucost.domain.errors import InputError
+from gpucost.domain.money import check_currency
+from gpucost.domain.time import HOUR_MS, Window, parse_instant
+
+_NULLS = frozenset(("", "NULL", "null", "(null)"))
+_LOCAL = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?:\.\d+)?Z?\Z")
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\Z")
+_CATEGORIES = frozenset(("Usage", "Purchase", "Tax", "Credit", "Adjustment"))
+_MOST = Decimal(10) ** 15
+
+
+@dataclass(frozen=True, slots=True)
+class InvoiceLine:
+    """One row. ``row`` counts from 1, the head is row 1. Amounts are in ``currency``; ``hours_ms`` is the
+    time of a whole resource that it is for, None where its unit is none of time. ``is_split`` is a pod's
+    part of a node, in reports that have both."""
+
+    row: int
+    resource: str
+    name: str
+    period: Window
+    category: str
+    currency: str
+    billed: Fraction
+    effective: Fraction
+    contracted: Fraction
+    hours_ms: int | None
+    commitment: str = ""
+    is_unused: bool = False
+    is_split: bool = False
+    service: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedLine:
+    """A row that was not read, and why."""
+
+    row: int
+    field: str
+    value: str
+    allowed: str
+
+
+FOCUS_COLUMNS = (
+    *("BilledCost", "EffectiveCost", "BillingCurrency", "ChargePeriodStart", "ChargePeriodEnd"),
+    *("ChargeCategory", "ResourceId"),
+)
+CUR_COLUMNS = (
+    *("line_item_resource_id", "line_item_usage_start_date", "line_item_usage_end_date"),
+    *("line_item_line_item_type", "line_item_unblended_cost", "line_item_currency_code"),
+)
+
+
+def invoice_lines(
+    names: Iterable[str], rows: Iterable[Mapping[str, str | None]]
+) -> Iterator[InvoiceLine | RefusedLine]:
+    """Every row as a line, or refused. Raises InputError for a file that is neither FOCUS nor a report of
+    AWS with the columns that are needed."""
+    read = _reader(names)
+    for number, row in enumerate(rows, 2):
+        try:
+            line = read(number, row)
+        except InputError as error:
+            yield RefusedLine(number, error.field, str(error.value), error.allowed)
+        else:
+            if line is not None:
+                yield line
+
+
+_Reader = Callable[[int, Mapping[str, "str | None"]], "InvoiceLine | None"]
+
+
+def _reader(names: Iterable[str]) -> _Reader:
+    given = [*names]
+    plain = {_plain(name) for name in given}
+    if "line_item_line_item_type" in plain:
+        _require(CUR_COLUMNS, plain, "a Cost and Usage Report of AWS")
+        return lambda number, row: _of_aws(number, {_plain(name): row[name] for name in given})
+    _require(FOCUS_COLUMNS, given, "a FOCUS file of 1.0 or later, or a Cost and Usage Report of AWS")
+    return _of_focus
+
+
+def _plain(name: str) -> str:
+    """``lineItem/UsageStartDate`` of older reports as ``line_item_usage_start_date``."""
+    if "/" not in name:
+        return name
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|/", "_", name).replace("__", "_").lower()
+
+
+def _require(wanted: Iterable[str], given: Iterable[str], what: str) -> None:
+    there = {*given}
+    missing = [name for name in wanted if name not in there]
+    if missing:
+        raise InputError("columns", ", ".join(sorted(there)[:20]) or "none", f"{what}: {', '.join(missing)}")
+
+
+def _of_focus(number: int, row: Mapping[str, str | None]) -> InvoiceLine:
+    category = _text(row, "ChargeCategory")
+    if category not in _CATEGORIES:
+        raise InputError("ChargeCategory", category, ", ".join(sorted(_CATEGORIES)))
+    period = _period(row, "ChargePeriodStart", "ChargePeriodEnd")
+    billed, effective = _cost(row, "BilledCost"), _cost(row, "EffectiveCost")
+    status = _text(row, "CommitmentDiscountStatus")
+    return InvoiceLine(
+        row=number,
+        resource=_text(row, "ResourceId"),
+        name=_text(row, "ResourceName"),
+        period=period,
+        category=category,
+        currency=check_currency(_text(row, "BillingCurrency"), "BillingCurrency"),
+        billed=billed,
+        effective=effective,
+        contracted=_cost(row, "ContractedCost") if _text(row, "ContractedCost") else effective,
+        hours_ms=_hours(row, "ConsumedQuantity", "ConsumedUnit")
+        or _hours(row, "PricingQuantity", "PricingUnit"),
+        commitment=_text(row, "CommitmentDiscountId"),
+        is_unused=status == "Unused",
+        service=_text(row, "ServiceName"),
+    )
+
+
+_AWS_CATEGORIES = {
+    "Usage": "Usage",
+    "DiscountedUsage": "Usage",
+    "SavingsPlanCoveredUsage": "Usage",
+    "Tax": "Tax",
+    "Credit": "Credit",
+    "Refund": "Credit",
+    "Fee": "Purchase",
+    "RIFee": "Purchase",
+    "SavingsPlanRecurringFee": "Purchase",
+    "SavingsPlanUpfrontFee": "Purchase",
+    "EdpDiscount": "Credit",
+    "BundledDiscount": "Credit",
+    "PrivateRateDiscount": "Credit",
+}
+
+
+def _of_aws(number: int, row: Mapping[str, str | None]) -> InvoiceLine | None:
+    kind = _text(row, "line_item_line_item_type")
+    if kind == "SavingsPlanNegation":
+        return None  # it takes back what covered usage would have cost; effective cost has no such line
+    category = _AWS_CATEGORIES.get(kind)
+    if category is None:
+        raise InputError("line_item_line_item_type", kind, ", ".join(_AWS_CATEGORIES))
+    parent = _text(row, "split_line_item_parent_resource_id")
+    billed = _cost(row, "line_item_unblended_cost")
+    effective, commitment = billed, ""
+    if kind == "SavingsPlanCoveredUsage":
+        commitment = _text(row, "savings_plan_savings_plan_a_r_n") or "savings plan"
+        effective = _cost(row, "savings_plan_savings_plan_effective_cost")
+    elif kind == "DiscountedUsage":
+        commitment = _text(row, "reservation_reservation_a_r_n") or "reservation"
+        effective = _cost(row, "reservation_effective_cost")
+    listed = _text(row, "pricing_public_on_demand_cost")
+    contracted = _cost(row, "pricing_public_on_demand_cost") if commitment and listed else effective
+    if parent:
+        billed = effective = contracted = sum(
+            (_cost(row, name) for name in _SPLIT_COSTS if _text(row, name)), Fraction()
+        )
+    return InvoiceLine(
+        row=number,
+        resource=parent or _text(row, "line_item_resource_id"),
+        name="",
+        period=_period(row, "line_item_usage_start_date", "line_item_usage_end_date"),
+        category=category,
+        currency=check_currency(_text(row, "line_item_currency_code"), "line_item_currency_code"),
+        billed=billed if not commitment else Fraction(),
+        effective=effective if category != "Purchase" else Fraction(),
+        contracted=contracted,
+        hours_ms=None if parent else _hours(row, "line_item_usage_amount", "pricing_unit"),
+        commitment=commitment,
+        is_split=bool(parent),
+        service=_text(row, "product_servicecode") or _text(row, "line_item_product_code"),
+    )
+
+
+_SPLIT_COSTS = ("split_line_item_split_cost", "split_line_item_unused_cost")
+_HOURS = frozenset(("hours", "hour", "hrs", "hr", "instance-hours", "instance hours"))
+_SECONDS = frozenset(("seconds", "second", "instance-seconds"))
+
+
+def _hours(row: Mapping[str, str | None], quantity: str, unit: str) -> int | None:
+    """A quantity of time in ms; None for other units."""
+    named = _text(row, unit).lower()
+    scale = HOUR_MS if named in _HOURS else 1000 if named in _SECONDS else 0
+    if not scale or not _text(row, quantity):
+        return None
+    return round(_cost(row, quantity) * scale)
+
+
+def _text(row: Mapping[str, str | None], name: str) -> str:
+    value = row.get(name)
+    return "" if value is None or value in _NULLS else value.strip()
+
+
+def _cost(row: Mapping[str, str | None], name: str) -> Fraction:
+    text = _text(row, name)
+    allowed = "a decimal number, such as 12.5, below 1e15"
+    try:
+        value = Decimal(text) if _NUMBER.match(text) else None
+    except InvalidOperation:
+        value = None
+    if value is None or not -40 < value.adjusted() < 20 or abs(value) >= _MOST:
+        if value is not None and not value:
+            return Fraction()
+        raise InputError(name, text, allowed)
+    return Fraction(value)
+
+
+def _period(row: Mapping[str, str | None], start: str, end: str) -> Window:
+    at = [_instant(_text(row, name), name) for name in (start, end)]
+    if at[0] >= at[1]:
+        raise InputError(end, _text(row, end), f"a time after {start}")
+    return Window(*at)
+
+
+def _instant(text: str, field: str) -> int:
+    """FOCUS has UTC only; files of 1.0 leave the Z out."""
+    found = _LOCAL.match(text)
+    return parse_instant(f"{found[1]}T{found[2]}Z" if found else text, field)
+
+
+_VMSS = re.compile(r"virtualmachinescalesets/([^/]+)/virtualmachines/([^/]+)\Z")
+
+
+def resource_keys(resource: str) -> tuple[str, ...]:
+    """What a resource or a provider id can be found by, the most exact first: the whole without its scheme,
+    and its last part. ``aws:///eu-1a/i-1`` and ``arn:aws:ec2:eu-1:1:instance/i-1`` share ``i-1``."""
+    whole = re.sub(r"^[a-z]+:/+|^/+", "", resource.strip()).lower()
+    member = _VMSS.search(whole)
+    last = "/".join(member.groups()) if member else re.split(r"[/:]", whole)[-1]
+    return tuple(dict.fromkeys(key for key in (whole, last) if key))

@@ -1,0 +1,333 @@
+"""A cloud's invoice beside the ledger: per node and month what each says, the difference, and why.
+
+The difference of a node, invoice less ledger, is taken apart so that the parts add up to it:
+
+``not_observed``   hours on the invoice in which no source watched the cluster
+``missing_hours``  hours on the invoice that the ledger does not have of the node, or the other way round
+``commitment``     what commitments took off, or added
+``tax``            taxes on the node
+``price``          the rest: the hours that both have, at another price
+
+Hours cost what they cost on the invoice before commitments. What is on the invoice and belongs to no node is
+``not_in_cluster``, or a tax or commitment of its own; a node that no line names is ``not_on_invoice``.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from fractions import Fraction
+
+from gpucost.domain.errors import InputError
+from gpucost.domain.money import NANO
+from gpucost.domain.time import Month, Window
+from gpucost.reports.focus.invoice_lines import InvoiceLine, RefusedLine, resource_keys
+
+_MOST_REFUSED = 100
+
+
+class InvoiceCause(StrEnum):
+    """Why an invoice differs from the ledger."""
+
+    PRICE = "price"
+    MISSING_HOURS = "missing_hours"
+    COMMITMENT = "commitment"
+    TAX = "tax"
+    NOT_IN_CLUSTER = "not_in_cluster"
+    NOT_OBSERVED = "not_observed"
+    NOT_ON_INVOICE = "not_on_invoice"
+
+
+class InvoiceCost(StrEnum):
+    """Which cost of the invoice is compared."""
+
+    EFFECTIVE = "effective"
+    BILLED = "billed"
+    CONTRACTED = "contracted"
+
+
+NodeKey = tuple[str, str]
+"""Cluster and node."""
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerNode:
+    """What the ledger has of a node in a month: its cost, and the time for which it has lines of it.
+    ``watched`` are the windows of its cluster, joined and in their order."""
+
+    cluster: str
+    node: str
+    nano: int
+    present_ms: int
+    watched: tuple[Window, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CauseAmount:
+    """A part of a difference, in nano-units, and hours where it is of hours."""
+
+    cause: InvoiceCause
+    nano: int
+    hours_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReconciledNode:
+    """A node in a month. ``difference_nano`` is invoice less ledger, and the sum of ``causes``."""
+
+    month: Month
+    cluster: str
+    node: str
+    resource: str
+    invoice_nano: int
+    ledger_nano: int
+    difference_nano: int
+    causes: tuple[CauseAmount, ...]
+    invoice_ms: int
+    ledger_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class OutsideCharge:
+    """What is on the invoice and belongs to no node, by cause and resource."""
+
+    month: Month
+    cause: InvoiceCause
+    resource: str
+    service: str
+    invoice_nano: int
+    lines: int
+
+
+@dataclass(frozen=True, slots=True)
+class InvoiceReconciliation:
+    """An invoice beside the ledger. ``digest`` is of the file; ``refused`` are the first rows that were not
+    read, ``refused_count`` all of them."""
+
+    file: str
+    digest: str
+    currency: str
+    cost: InvoiceCost
+    lines: int
+    nodes: tuple[ReconciledNode, ...]
+    outside: tuple[OutsideCharge, ...]
+    invoice_nano: int
+    ledger_nano: int
+    difference_nano: int
+    causes: tuple[CauseAmount, ...]
+    refused: tuple[RefusedLine, ...]
+    refused_count: int
+
+
+@dataclass
+class NodeLedger:
+    """Names of nodes, by what resources and provider ids are found by."""
+
+    by_key: dict[str, set[NodeKey]] = field(default_factory=lambda: defaultdict(set))
+
+    def add(self, node: NodeKey, identity: str) -> None:
+        for key in resource_keys(identity):
+            self.by_key[key].add(node)
+
+    def find(self, resource: str, name: str) -> NodeKey | None:
+        """The one node that a line is about; what fits two nodes fits none."""
+        for key in (*resource_keys(resource), *(resource_keys(name) if name else ())):
+            found = self.by_key.get(key, set())
+            if len(found) == 1:
+                return next(iter(found))
+        return None
+
+
+@dataclass(slots=True)
+class _NodeSums:
+    resource: str = ""
+    cost: Fraction = Fraction()
+    contracted: Fraction = Fraction()
+    commitment: Fraction = Fraction()
+    tax: Fraction = Fraction()
+    split: Fraction = Fraction()
+    own_lines: int = 0
+    hours_ms: int = 0
+    spans: list[Window] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _OutsideSums:
+    cost: Fraction = Fraction()
+    lines: int = 0
+
+
+@dataclass
+class InvoiceReader:
+    """Adds up lines as they come: memory is by node and by resource, not by line. ``rates`` are what one unit
+    of another currency is in that of the ledger."""
+
+    names: NodeLedger
+    currency: str
+    cost: InvoiceCost = InvoiceCost.EFFECTIVE
+    rates: Mapping[str, Fraction] = field(default_factory=dict)
+    lines: int = 0
+    refused_count: int = 0
+    refused: list[RefusedLine] = field(default_factory=list)
+    nodes: dict[tuple[Month, NodeKey], _NodeSums] = field(default_factory=lambda: defaultdict(_NodeSums))
+    outside: dict[tuple[Month, InvoiceCause, str, str], _OutsideSums] = field(
+        default_factory=lambda: defaultdict(_OutsideSums)
+    )
+
+    def add(self, found: Iterable[InvoiceLine | RefusedLine]) -> None:
+        for line in found:
+            if isinstance(line, RefusedLine):
+                self._refuse(line)
+                continue
+            rate = Fraction(1) if line.currency == self.currency else self.rates.get(line.currency)
+            if rate is None:
+                allowed = f"{self.currency}, the ledger's currency, or a --rate for it"
+                self._refuse(RefusedLine(line.row, "BillingCurrency", line.currency, allowed))
+                continue
+            self.lines += 1
+            self._count(line, rate)
+
+    def _refuse(self, line: RefusedLine) -> None:
+        self.refused_count += 1
+        if len(self.refused) < _MOST_REFUSED:
+            self.refused.append(line)
+
+    def _count(self, line: InvoiceLine, rate: Fraction) -> None:
+        cost = {
+            InvoiceCost.EFFECTIVE: line.effective,
+            InvoiceCost.BILLED: line.billed,
+            InvoiceCost.CONTRACTED: line.contracted if line.category == "Usage" else line.effective,
+        }[self.cost] * rate
+        month = Month.of(line.period.start_ms)
+        bought = line.category == "Purchase" and bool(line.commitment)
+        node = None if bought or line.is_unused else self.names.find(line.resource, line.name)
+        if node is None:
+            cause = InvoiceCause.NOT_IN_CLUSTER
+            if line.category == "Tax":
+                cause = InvoiceCause.TAX
+            elif bought or line.is_unused:
+                cause = InvoiceCause.COMMITMENT
+            if cost:
+                sums = self.outside[month, cause, line.resource or line.commitment, line.service]
+                sums.cost += cost
+                sums.lines += 1
+            return
+        found = self.nodes[month, node]
+        found.resource = found.resource or line.resource
+        if line.is_split:
+            found.split += cost
+            return
+        found.own_lines += 1
+        found.cost += cost
+        if line.category == "Tax":
+            found.tax += cost
+        elif line.category == "Usage":
+            contracted = line.contracted * rate
+            found.contracted += contracted
+            found.commitment += (cost - contracted) if line.commitment else 0
+            found.hours_ms += line.period.length_ms if line.hours_ms is None else line.hours_ms
+            found.spans.append(line.period)
+
+
+def reconcile(
+    read: InvoiceReader, nodes: Mapping[Month, Sequence[LedgerNode]], file: str, digest: str
+) -> InvoiceReconciliation:
+    """The invoice that was read beside what the ledger has in the same months. Raises InputError for a file
+    without a single line that could be read."""
+    if not read.lines:
+        first = read.refused[0] if read.refused else None
+        why = "" if first is None else f"; row {first.row}: {first.field}: {first.value!r}, {first.allowed}"
+        raise InputError("FILE", file, f"an invoice with a line that can be read{why}")
+    months = {month for month, _ in read.nodes} | {month for month, *_ in read.outside}
+    found = []
+    for month in sorted(months):
+        known = {(each.cluster, each.node): each for each in nodes.get(month, ())}
+        for key in sorted({*known, *(node for at, node in read.nodes if at == month)}):
+            found.append(_node(month, key, read.nodes.get((month, key)), known.get(key)))
+    outside = tuple(
+        OutsideCharge(*key, _nano(sums.cost), sums.lines)
+        for key, sums in sorted(read.outside.items(), key=lambda item: item[0])
+    )
+    totals: dict[InvoiceCause, int] = defaultdict(int)
+    for node in found:
+        for part in node.causes:
+            totals[part.cause] += part.nano
+    for each in outside:
+        totals[each.cause] += each.invoice_nano
+    invoice = sum(node.invoice_nano for node in found) + sum(each.invoice_nano for each in outside)
+    ledger = sum(node.ledger_nano for node in found)
+    return InvoiceReconciliation(
+        file=file,
+        digest=digest,
+        currency=read.currency,
+        cost=read.cost,
+        lines=read.lines,
+        nodes=tuple(found),
+        outside=outside,
+        invoice_nano=invoice,
+        ledger_nano=ledger,
+        difference_nano=invoice - ledger,
+        causes=tuple(CauseAmount(cause, totals[cause]) for cause in InvoiceCause if totals.get(cause)),
+        refused=tuple(read.refused),
+        refused_count=read.refused_count,
+    )
+
+
+def _node(month: Month, key: NodeKey, billed: _NodeSums | None, known: LedgerNode | None) -> ReconciledNode:
+    ledger = 0 if known is None else known.nano
+    present = 0 if known is None else known.present_ms
+    cluster, node = key
+    if billed is None:
+        cause = CauseAmount(InvoiceCause.NOT_ON_INVOICE, -ledger, -present)
+        return ReconciledNode(
+            month, cluster, node, "", 0, ledger, -ledger, (cause,) if ledger else (), 0, present
+        )
+    # A report with the parts of pods has the node's own lines too: one of them counts.
+    is_split = not billed.own_lines
+    cost = billed.split if is_split else billed.cost
+    difference = _nano(cost) - ledger
+    parts: dict[InvoiceCause, tuple[int, int | None]] = {}
+    if billed.tax:
+        parts[InvoiceCause.TAX] = _nano(billed.tax), None
+    if billed.commitment:
+        parts[InvoiceCause.COMMITMENT] = _nano(billed.commitment), None
+    if billed.hours_ms:
+        hourly = billed.contracted / billed.hours_ms
+        absent = billed.hours_ms - present
+        watched = () if known is None else known.watched
+        unseen = min(max(absent, 0), _unwatched(billed.spans, watched, billed.hours_ms))
+        if unseen:
+            parts[InvoiceCause.NOT_OBSERVED] = _nano(hourly * unseen), unseen
+        if absent - unseen:
+            parts[InvoiceCause.MISSING_HOURS] = _nano(hourly * (absent - unseen)), absent - unseen
+    rest = difference - sum(nano for nano, _ in parts.values())
+    if rest:
+        parts[InvoiceCause.PRICE] = rest, None
+    causes = tuple(CauseAmount(cause, *parts[cause]) for cause in InvoiceCause if cause in parts)
+    return ReconciledNode(
+        month,
+        cluster,
+        node,
+        billed.resource,
+        _nano(cost),
+        ledger,
+        difference,
+        causes,
+        billed.hours_ms,
+        present,
+    )
+
+
+def _unwatched(spans: Sequence[Window], watched: Sequence[Window], hours_ms: int) -> int:
+    """How much of the time of lines lies where no source watched, in the measure of their hours."""
+    length = sum(span.length_ms for span in spans)
+    if not length:
+        return 0
+    seen = sum(span.overlap_ms(window.start_ms, window.end_ms) for span in spans for window in watched)
+    return max(0, length - seen) * hours_ms // length
+
+
+def _nano(amount: Fraction) -> int:
+    return round(amount * NANO)

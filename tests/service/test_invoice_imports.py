@@ -1,0 +1,310 @@
+"""A cloud's invoice beside the ledger: made-up months with known differences, and files of no sense."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from gpucost.domain.errors import InputError
+from gpucost.domain.money import NANO
+from gpucost.domain.scope import EVERYTHING
+from gpucost.domain.time import HOUR_MS, Month, iso
+from gpucost.ledger import Ledger, MonthOpen
+from gpucost.reports.focus.invoice_lines import (
+    InvoiceLine,
+    RefusedLine,
+    invoice_lines,
+    resource_keys,
+)
+from gpucost.reports.focus.invoice_reconciliation import InvoiceCost, InvoiceReconciliation
+from gpucost.service.reporting.invoice_imports import (
+    NodeIdentity,
+    book_differences,
+    opened,
+    read_nodes,
+    reconcile_file,
+)
+from tests.ledger.builders import hour, ingest, line
+from tests.support.ledgers import new_ledger
+
+MONTH = Month(2026, 10)
+HOURS = 24
+DATA = Path(__file__).parents[1] / "data" / "focus"
+IDENTITIES = [
+    NodeIdentity("alpha", "node-1", "aws:///eu-1a/i-0aaa"),
+    NodeIdentity("alpha", "node-2", "aws:///eu-1a/i-0bbb"),
+]
+PRICE = 24 * NANO
+"""A node of eight GPUs at 3 an hour."""
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    """Two nodes for a day; node-2 came three hours late, and two hours were seen by nobody."""
+    with Ledger.open(new_ledger(tmp_path / "l.db"), now=lambda: Month(2026, 12).window.start_ms) as ledger:
+        for number in range(HOURS):
+            if number not in (10, 11):
+                window = hour(number)
+                rows = [node(number, "node-1")] + ([node(number, "node-2")] if number >= 3 else [])
+                ingest(ledger, window, *rows, *(idle(number, name) for name in ("node-1",)))
+        yield ledger
+
+
+def node(number: int, name: str) -> dict[str, object]:
+    gpus = 6 if name == "node-1" else 8
+    team = "red" if name == "node-1" else "blue"
+    uid = f"pod-{name}"
+    cost = {"board_ms": gpus * HOUR_MS, "nano": gpus * 3 * NANO}
+    return line(hour(number), node=name, team=team, pod_uid=uid, job_uid=f"job-{name}", **cost)
+
+
+def idle(number: int, name: str) -> dict[str, object]:
+    bucket = {"bucket": "unallocated", "team": "__unallocated__"}
+    return line(hour(number), node=name, board_ms=2 * HOUR_MS, nano=6 * NANO, **bucket)
+
+
+def focus_row(number: int, resource: str, cost: str, **more: str) -> dict[str, str]:
+    row = {
+        "ChargePeriodStart": iso(hour(number).start_ms),
+        "ChargePeriodEnd": iso(hour(number).end_ms),
+        "ChargeCategory": "Usage",
+        "BilledCost": cost,
+        "EffectiveCost": cost,
+        "ContractedCost": cost,
+        "BillingCurrency": "USD",
+        "ResourceId": f"arn:aws:ec2:eu-1:1:instance/{resource}" if resource else "",
+        "ResourceName": "",
+        "ConsumedQuantity": "1",
+        "ConsumedUnit": "Hours",
+        "CommitmentDiscountId": "",
+        "CommitmentDiscountStatus": "",
+        "ServiceName": "EC2",
+    }
+    return row | more
+
+
+def month_rows() -> list[dict[str, str]]:
+    """node-1 costs 26 an hour on the invoice; half of node-2's hours are 5 cheaper by a commitment."""
+    rows = [focus_row(number, "i-0aaa", "26") for number in range(HOURS)]
+    for number in range(HOURS):
+        more = {}
+        if number % 2:
+            more = {"EffectiveCost": "19", "CommitmentDiscountId": "sp-1", "CommitmentDiscountStatus": "Used"}
+        rows.append(focus_row(number, "i-0bbb", "24", **more))
+    rows.append(focus_row(0, "i-0aaa", "10.5", ChargeCategory="Tax"))
+    rows.append(focus_row(0, "i-0ccc", "7.25"))
+    return rows
+
+
+def write_csv(file: Path, rows: Sequence[Mapping[str, str]]) -> Path:
+    target = io.StringIO()
+    writer = csv.DictWriter(target, [*rows[0]])
+    writer.writeheader()
+    writer.writerows(rows)
+    file.write_text(target.getvalue(), "utf-8")
+    return file
+
+
+def causes_of(found: InvoiceReconciliation) -> dict[str, dict[str, Fraction]]:
+    return {
+        each.node: {part.cause.value: Fraction(part.nano, NANO) for part in each.causes}
+        for each in found.nodes
+    }
+
+
+def test_every_difference_is_named_with_its_amount(ledger: Ledger, tmp_path: Path) -> None:
+    found = reconcile_file(ledger, write_csv(tmp_path / "f.csv", month_rows()), IDENTITIES)
+    assert causes_of(found) == {
+        "node-1": {"price": Fraction(44), "tax": Fraction("10.5"), "not_observed": Fraction(52)},
+        "node-2": {"missing_hours": Fraction(72), "commitment": Fraction(-60), "not_observed": Fraction(48)},
+    }
+    assert [(each.cause, each.resource, each.invoice_nano) for each in found.outside] == [
+        ("not_in_cluster", "arn:aws:ec2:eu-1:1:instance/i-0ccc", 7_250_000_000)
+    ]
+    for each in found.nodes:
+        assert each.difference_nano == each.invoice_nano - each.ledger_nano
+        assert each.difference_nano == sum(part.nano for part in each.causes)
+    assert sum(part.nano for part in found.causes) == found.difference_nano
+
+
+def test_a_made_up_month_of_aws_with_three_known_differences(ledger: Ledger, tmp_path: Path) -> None:
+    """A report with parts of pods: dearer hours of node-1, hours of node-2 before it joined, a plan."""
+
+    def row(number: int, resource: str, cost: str, kind: str = "Usage", **more: str) -> dict[str, str]:
+        return {
+            "line_item_resource_id": resource,
+            "line_item_usage_start_date": iso(hour(number).start_ms),
+            "line_item_usage_end_date": iso(hour(number).end_ms),
+            "line_item_line_item_type": kind,
+            "line_item_unblended_cost": cost,
+            "line_item_currency_code": "USD",
+            "line_item_usage_amount": "1",
+            "pricing_unit": "Hrs",
+            "pricing_public_on_demand_cost": "24",
+            "savings_plan_savings_plan_effective_cost": "",
+            "split_line_item_parent_resource_id": "",
+            "split_line_item_split_cost": "",
+            "split_line_item_unused_cost": "",
+        } | more
+
+    plan = {"savings_plan_savings_plan_effective_cost": "20"}
+    rows = [row(n, "i-0aaa", "25") for n in range(HOURS) if n not in (10, 11)]
+    for n in range(HOURS):
+        if n not in (10, 11):
+            covered = n >= 20
+            kind = "SavingsPlanCoveredUsage" if covered else "Usage"
+            rows.append(row(n, "i-0bbb", "24", kind, **(plan if covered else {})))
+    rows += [row(n, "i-0bbb", "-24", "SavingsPlanNegation") for n in range(20, HOURS)]
+    pod = {"split_line_item_parent_resource_id": "i-0aaa", "split_line_item_split_cost": "9"}
+    rows.append(row(5, "arn:aws:eks:pod/a", "0", **pod))
+    found = reconcile_file(ledger, write_csv(tmp_path / "cur.csv", rows), IDENTITIES)
+    assert causes_of(found) == {
+        "node-1": {"price": Fraction(22)},
+        "node-2": {"missing_hours": Fraction(72), "commitment": Fraction(-16)},
+    }
+    assert found.outside == ()
+    assert found.refused_count == 0
+
+
+def test_split_parts_stand_for_a_node_without_lines_of_its_own(ledger: Ledger, tmp_path: Path) -> None:
+    head = ("line_item_resource_id", "line_item_usage_start_date", "line_item_usage_end_date")
+    names = (*head, "line_item_line_item_type", "line_item_unblended_cost", "line_item_currency_code")
+    split = (
+        "split_line_item_parent_resource_id",
+        "split_line_item_split_cost",
+        "split_line_item_unused_cost",
+    )
+    start, end = iso(hour(0).start_ms), iso(hour(0).end_ms)
+    rows = [
+        dict(
+            zip((*names, *split), ("pod", start, end, "Usage", "0", "USD", "i-0aaa", cost, "1"), strict=True)
+        )
+        for cost in ("9", "11")
+    ]
+    found = reconcile_file(ledger, write_csv(tmp_path / "cur.csv", rows), IDENTITIES)
+    assert found.nodes[0].invoice_nano == 22 * NANO
+
+
+def test_the_difference_is_booked_once(ledger: Ledger, tmp_path: Path) -> None:
+    file = write_csv(tmp_path / "f.csv", month_rows())
+    found = reconcile_file(ledger, file, IDENTITIES)
+    with pytest.raises(MonthOpen):
+        book_differences(ledger, found, "ada")
+    assert ledger.adjustments(EVERYTHING, MONTH) == ()
+    ledger.close_month(MONTH, author="ada", min_coverage=Fraction(0), reason="a test")
+    made = book_differences(ledger, found, "ada")
+    assert sum(each.nano for each in made) == sum(each.difference_nano for each in found.nodes)
+    by_team = {each.team: each.nano for each in made}
+    assert by_team == {
+        "red": 106_500_000_000 * 3 // 4,
+        "__unallocated__": 106_500_000_000 // 4,
+        "blue": 60 * NANO,
+    }
+    assert book_differences(ledger, reconcile_file(ledger, file, IDENTITIES), "ada") == ()
+    dearer = month_rows()
+    dearer[0] |= {"EffectiveCost": "30", "ContractedCost": "30"}
+    newer = reconcile_file(ledger, write_csv(tmp_path / "g.csv", dearer), IDENTITIES)
+    more = book_differences(ledger, newer, "ada")
+    assert {each.team: each.nano for each in more} == {"red": 3 * NANO, "__unallocated__": NANO}
+    back = book_differences(ledger, reconcile_file(ledger, file, IDENTITIES), "ada")
+    assert sum(each.nano for each in back) == -4 * NANO
+
+
+def test_two_currencies_need_a_rate(ledger: Ledger, tmp_path: Path) -> None:
+    rows = [focus_row(0, "i-0aaa", "20", BillingCurrency="EUR"), focus_row(1, "i-0aaa", "24")]
+    file = write_csv(tmp_path / "f.csv", rows)
+    found = reconcile_file(ledger, file, IDENTITIES)
+    assert [(each.row, each.field, each.value) for each in found.refused] == [(2, "BillingCurrency", "EUR")]
+    found = reconcile_file(ledger, file, IDENTITIES, rates={"EUR": Fraction("1.1")})
+    assert found.nodes[0].invoice_nano == 46 * NANO
+
+
+def test_a_file_of_gzip_or_parquet_is_the_same_invoice(ledger: Ledger, tmp_path: Path) -> None:
+    file = write_csv(tmp_path / "f.csv", month_rows())
+    packed = tmp_path / "f.csv.gz"
+    packed.write_bytes(gzip.compress(file.read_bytes()))
+    table = pa.Table.from_pylist(month_rows())
+    pq.write_table(table, tmp_path / "f.parquet")
+    nodes = [
+        reconcile_file(ledger, each, IDENTITIES).nodes for each in (file, packed, tmp_path / "f.parquet")
+    ]
+    assert nodes[0] == nodes[1] == nodes[2]
+    billed = reconcile_file(ledger, file, IDENTITIES, cost=InvoiceCost.BILLED)
+    assert "commitment" not in causes_of(billed)["node-2"]
+
+
+def test_nodes_are_read_of_what_kubectl_prints() -> None:
+    items = [{"metadata": {"name": "n1"}, "spec": {"providerID": "aws:///eu-1a/i-1"}}]
+    items.append({"metadata": {"name": "n2"}, "spec": {}})
+    expected = [NodeIdentity("c", "n1", "aws:///eu-1a/i-1")]
+    assert read_nodes(json.dumps({"items": items}), "nodes.json", "c") == expected
+    assert read_nodes("cluster,node,provider_id\nc,n1,aws:///eu-1a/i-1\n", "n.csv") == expected
+    for wrong in ("{}", "[]", "node,provider\na,b\n", '{"items": [1]}'):
+        with pytest.raises(InputError, match="--nodes"):
+            read_nodes(wrong, "nodes")
+
+
+@pytest.mark.parametrize(
+    ("resource", "provider"),
+    [
+        ("arn:aws:ec2:eu-1:123:instance/i-0abc", "aws:///eu-1a/i-0abc"),
+        ("i-0abc", "aws:///eu-1a/i-0abc"),
+        ("//compute.googleapis.com/projects/p/zones/z/instances/gke-1", "gce://p/z/gke-1"),
+        (
+            "/subscriptions/s/resourceGroups/G/providers/Microsoft.Compute/virtualMachineScaleSets/aks/virtualMachines/3",
+            "azure:///subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachineScaleSets/aks/virtualMachines/3",
+        ),
+    ],
+)
+def test_a_resource_is_found_by_its_provider_id(resource: str, provider: str) -> None:
+    assert {*resource_keys(resource)} & {*resource_keys(provider)}
+
+
+def test_wrong_rows_are_refused_one_by_one() -> None:
+    good = focus_row(0, "i-0aaa", "1")
+    rows = [
+        good,
+        good | {"EffectiveCost": "NaN"},
+        good | {"BilledCost": "1e999999"},
+        good | {"ChargePeriodEnd": good["ChargePeriodStart"]},
+        good | {"ChargeCategory": "Gift"},
+        good | {"BillingCurrency": "dollars"},
+        good | {"ChargePeriodStart": "yesterday"},
+    ]
+    found = [*invoice_lines(good, rows)]
+    assert [type(each) for each in found] == [InvoiceLine, *[RefusedLine] * 6]
+    refused = [(each.row, each.field) for each in found if isinstance(each, RefusedLine)]
+    assert refused == [
+        (3, "EffectiveCost"),
+        (4, "BilledCost"),
+        (5, "ChargePeriodEnd"),
+        (6, "ChargeCategory"),
+        (7, "BillingCurrency"),
+        (8, "ChargePeriodStart"),
+    ]
+
+
+@pytest.mark.parametrize("content", [b"", b"a,b\n1,2\n", b"\xff\xfe\x00", b"\x1f\x8bno", b"PAR1no"])
+def test_a_file_that_is_no_invoice_is_refused(ledger: Ledger, tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "f.csv"
+    file.write_bytes(content)
+    with pytest.raises(InputError):
+        reconcile_file(ledger, file, IDENTITIES)
+
+
+def test_a_sample_of_the_foundation_reads_in(ledger: Ledger) -> None:
+    with opened(DATA / "foundation-sample-1.0.csv") as found:
+        lines = [*found]
+    assert all(isinstance(each, InvoiceLine) for each in lines)
+    assert len(lines) == 25
+    report = reconcile_file(ledger, DATA / "foundation-sample-1.0.csv", [])
+    assert {each.cause.value for each in report.outside} <= {"not_in_cluster", "tax", "commitment"}
