@@ -27,6 +27,8 @@ OPERATIONS = (
     "GET /v1/explain/{kind}/{namespace}/{name}",
     "GET /v1/findings",
     "GET /v1/findings/{id}",
+    "GET /v1/focus/{month}",
+    "GET /v1/focus/{month}/metadata",
     "GET /v1/jobs",
     "GET /v1/jobs/{uid}",
     "GET /v1/jobs/{uid}/receipt",

@@ -101,6 +101,8 @@ ROUTES = {
     ("GET", "/v1/me"): Route("/v1/me", EVERYBODY, 200),
     ("GET", "/v1/openapi.json"): Route("/v1/openapi.json", READERS, 200),
     ("GET", "/v1/reports/{month}"): Route(REPORT, READERS, 200),
+    ("GET", "/v1/focus/{month}"): Route("/v1/focus/2026-10", READERS, 200),
+    ("GET", "/v1/focus/{month}/metadata"): Route("/v1/focus/2026-10/metadata", READERS, 200),
     ("GET", "/v1/allocations"): Route(f"/v1/allocations?{DAY}&group_by=team,job,user", READERS, 200),
     ("GET", "/v1/waste"): Route(f"/v1/waste?{DAY}", READERS, 200),
     ("GET", "/v1/changes"): Route(
