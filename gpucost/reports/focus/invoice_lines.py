@@ -27,7 +27,7 @@ _MOST = Decimal(10) ** 15
 class InvoiceLine:
     """One row. ``row`` counts from 1, the head is row 1. Amounts are in ``currency``; ``hours_ms`` is the
     time of a whole resource that it is for, None where its unit is none of time. ``is_split`` is a pod's
-    part of a node, in reports that have both."""
+    part of a node, in reports that have both; ``is_correction`` of an invoice that was sent before."""
 
     row: int
     resource: str
@@ -42,6 +42,7 @@ class InvoiceLine:
     commitment: str = ""
     is_unused: bool = False
     is_split: bool = False
+    is_correction: bool = False
     service: str = ""
 
 
@@ -129,6 +130,7 @@ def _of_focus(number: int, row: Mapping[str, str | None]) -> InvoiceLine:
         or _hours(row, "PricingQuantity", "PricingUnit"),
         commitment=_text(row, "CommitmentDiscountId"),
         is_unused=status == "Unused",
+        is_correction=_text(row, "ChargeClass") == "Correction",
         service=_text(row, "ServiceName"),
     )
 

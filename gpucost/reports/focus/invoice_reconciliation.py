@@ -9,7 +9,8 @@ The difference of a node, invoice less ledger, is taken apart so that the parts 
 ``price``          the rest: the hours that both have, at another price
 
 Hours cost what they cost on the invoice before commitments. What is on the invoice and belongs to no node is
-``not_in_cluster``, or a tax or commitment of its own; a node that no line names is ``not_on_invoice``.
+``not_in_cluster``, or a tax or commitment of its own; a node that no line names is ``not_on_invoice``. What
+corrects an earlier invoice, which is not in the file, is a ``correction``.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class InvoiceCause(StrEnum):
     NOT_IN_CLUSTER = "not_in_cluster"
     NOT_OBSERVED = "not_observed"
     NOT_ON_INVOICE = "not_on_invoice"
+    CORRECTION = "correction"
 
 
 class InvoiceCost(StrEnum):
@@ -202,10 +204,13 @@ class InvoiceReader:
         }[self.cost] * rate
         month = Month.of(line.period.start_ms)
         bought = line.category == "Purchase" and bool(line.commitment)
-        node = None if bought or line.is_unused else self.names.find(line.resource, line.name)
+        apart = bought or line.is_unused or line.is_correction
+        node = None if apart else self.names.find(line.resource, line.name)
         if node is None:
             cause = InvoiceCause.NOT_IN_CLUSTER
-            if line.category == "Tax":
+            if line.is_correction:
+                cause = InvoiceCause.CORRECTION
+            elif line.category == "Tax":
                 cause = InvoiceCause.TAX
             elif bought or line.is_unused:
                 cause = InvoiceCause.COMMITMENT
@@ -240,7 +245,7 @@ def reconcile(
         first = read.refused[0] if read.refused else None
         why = "" if first is None else f"; row {first.row}: {first.field}: {first.value!r}, {first.allowed}"
         raise InputError("FILE", file, f"an invoice with a line that can be read{why}")
-    months = {month for month, _ in read.nodes} | {month for month, *_ in read.outside}
+    months = {month for month, _ in read.nodes}
     found = []
     for month in sorted(months):
         known = {(each.cluster, each.node): each for each in nodes.get(month, ())}

@@ -25,6 +25,7 @@ WORDS = {
     InvoiceCause.NOT_IN_CLUSTER: "not in the cluster",
     InvoiceCause.NOT_OBSERVED: "not observed",
     InvoiceCause.NOT_ON_INVOICE: "not on the invoice",
+    InvoiceCause.CORRECTION: "correction of an earlier invoice",
 }
 
 
