@@ -13,6 +13,7 @@ from __future__ import annotations
 import http.client
 import io
 import random
+import re
 import socket
 import ssl
 import threading
@@ -89,6 +90,58 @@ class _TimedResponse(http.client.HTTPResponse):
         if timeout_s is not None:
             raw = self.fp.detach()
             self.fp = io.BufferedReader(_AnswerStream(raw, sock, time.monotonic() + timeout_s))
+        self._chunks: _ChunkedBody | None = None
+
+    def read(self, amt: int | None = None) -> bytes:
+        """Of a body in chunks what has come, however many chunks it is, and no more than about ``amt``: a
+        server sends a chunk for each series, and http.client reads each of them in a few calls."""
+        if amt is None or not self.chunked or self.chunk_left is not None or self.fp is None:
+            return super().read(amt)
+        if self._chunks is None:
+            self._chunks = _ChunkedBody()
+        found = b""
+        while not found and not self._chunks.is_whole:
+            more = self.fp.read1(amt)
+            if not more:
+                self._close_conn()
+                raise http.client.IncompleteRead(b"")
+            found = self._chunks.taken(more)
+        if self._chunks.is_whole:
+            self._close_conn()
+        return found
+
+
+class _ChunkedBody:
+    """A body in chunks (RFC 9112, 7.1), as it comes."""
+
+    def __init__(self) -> None:
+        self.is_whole = False
+        self._held = b"\r\n"  # as stands between chunks
+        self._left = 0
+
+    def taken(self, received: bytes) -> bytes:
+        """What of the body is in it. Raises IncompleteRead for what is no chunk."""
+        data, at, left = self._held + received, 0, self._left
+        found: list[bytes] = []
+        while True:
+            if left:
+                found.append(data[at : at + left])
+                at, left = at + len(found[-1]), left - len(found[-1])
+            end = data.find(b"\r\n", at + 2)
+            if left or end < 0:
+                break
+            size = data[at + 2 : end].partition(b";")[0].strip()
+            if data[at : at + 2] != b"\r\n" or not _SIZE.fullmatch(size):
+                raise http.client.IncompleteRead(b"")
+            if not int(size, 16):
+                # Trailers may follow, and an empty line.
+                self.is_whole = data.find(b"\r\n\r\n", end) >= 0
+                break
+            at, left = end + 2, int(size, 16)
+        if len(data) - at > _LONGEST_HEAD:
+            raise http.client.IncompleteRead(b"")
+        self._held, self._left = data[at:], left
+        return b"".join(found)
 
 
 class _HttpConnection(HTTPConnection):
@@ -108,6 +161,8 @@ class _HttpsPool(HTTPSConnectionPool):
 
 
 _CHUNK_BYTES = 1 << 18
+_SIZE = re.compile(rb"[0-9a-fA-F]{1,15}")
+_LONGEST_HEAD = 1 << 16
 # By these a server says that it has too much to do.
 _OVERLOADED = frozenset({429, 503})
 # How far from the requested instant an answer may be: caches and servers that wait for late samples move it.

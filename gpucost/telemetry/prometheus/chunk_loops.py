@@ -1,4 +1,5 @@
-"""The compiled loops of ``sample_chunks``: bytes of chunks to what each series did in each range.
+"""The compiled loops of ``sample_chunks`` and ``remote_read``: frames of an answer to where its series and
+chunks stand, and bytes of chunks to what each series did in each range.
 
 Imported only where numba is installed, and only when chunks are to be read: to import it takes a third of a
 second. Compiled code is kept where this user may write (NUMBA_CACHE_DIR, or beside this file), else it is
@@ -15,7 +16,17 @@ import numpy as np
 from numba import njit
 from numpy import float64, int64, uint64
 
-from gpucost.telemetry.prometheus.sample_chunks import ENDS_EARLY, NOT_IN_ORDER, NOT_XOR, Bytes, Floats, Ints
+from gpucost.telemetry.prometheus.sample_chunks import (
+    ENDS_EARLY,
+    MOST_FRAME,
+    NOT_A_FRAME,
+    NOT_IN_ORDER,
+    NOT_XOR,
+    TOO_LONG,
+    Bytes,
+    Floats,
+    Ints,
+)
 
 _Loop = TypeVar("_Loop", bound=Callable[..., Any])
 
@@ -34,16 +45,18 @@ def _compiled(function: _Loop, **options: Any) -> _Loop:
 
 def _word_at(data: Bytes, bit: int64) -> uint64:
     """The bits from ``bit`` on, the first one on top; 57 of them are true."""
-    at = bit >> 3
+    # Unsigned places cannot count from the end: that the eight bytes follow one another is plain, and they
+    # are read at once.
+    at = uint64(bit) >> uint64(3)
     word = (
         (uint64(data[at]) << uint64(56))
-        | (uint64(data[at + 1]) << uint64(48))
-        | (uint64(data[at + 2]) << uint64(40))
-        | (uint64(data[at + 3]) << uint64(32))
-        | (uint64(data[at + 4]) << uint64(24))
-        | (uint64(data[at + 5]) << uint64(16))
-        | (uint64(data[at + 6]) << uint64(8))
-        | uint64(data[at + 7])
+        | (uint64(data[at + uint64(1)]) << uint64(48))
+        | (uint64(data[at + uint64(2)]) << uint64(40))
+        | (uint64(data[at + uint64(3)]) << uint64(32))
+        | (uint64(data[at + uint64(4)]) << uint64(24))
+        | (uint64(data[at + uint64(5)]) << uint64(16))
+        | (uint64(data[at + uint64(6)]) << uint64(8))
+        | uint64(data[at + uint64(7)])
     )
     return word << uint64(bit & 7)
 
@@ -129,7 +142,7 @@ def _change_at(data: Bytes, bit: int64, stop: int64) -> tuple[int64, int64]:
     return change, bit + size
 
 
-_change = _compiled(_change_at)
+_change = _compiled(_change_at, inline="always")
 
 
 def _value_at(
@@ -156,33 +169,81 @@ def _value_at(
     return bits, leading, width, bit + width
 
 
-_value = _compiled(_value_at)
+_value = _compiled(_value_at, inline="always")
 
 
-def _count_in(count: Ints, of: Floats, value: float64) -> None:
-    """One more sample in a range: its count and resets, and sum, compensation, maximum, minimum and last."""
-    if count[0] == 0:
-        of[0], of[1], of[2], of[3] = 0.0, 0.0, value, value
+def _first_sample(data: Bytes, at: int64, end: int64) -> tuple[int64, uint64, int64]:
+    """The instant and the bits of the value that stand here, and where that ends; -1 where it does not end
+    before ``end``."""
+    told, at = _varint(data, at, end)
+    if at < 0 or at + 8 > end:
+        return int64(0), uint64(0), int64(-1)
+    return int64(told >> _ONE) ^ -int64(told & _ONE), _bits(data, at << 3, int64(64)), (at + 8) << 3
+
+
+_first = _compiled(_first_sample)
+
+
+def _next_delta(data: Bytes, bit: int64, end: int64, delta: int64, sample: int64) -> tuple[int64, int64]:
+    """The distance of a sample to the one before it, and where that ends; -1 where it does not end."""
+    if sample > 1:
+        change, bit = _change(data, bit, end << 3)
+        return delta + change, bit
+    told, at = _varint(data, bit >> 3, end)
+    return int64(told), at << 3
+
+
+_delta = _compiled(_next_delta, inline="always")
+
+_Known = tuple[int64, int64, int64, float64, float64, float64, float64, float64]
+"""Of one range: samples, resets, the instant of the last one (0: the series ended), their sum, its
+compensation, the largest, the smallest, and the last."""
+
+
+def _count_in(known: _Known, at_ms: int64, bits: uint64, value: float64) -> _Known:
+    """With one more sample."""
+    count, resets, _, total, rest, most, least, last = known
+    if bits == _STALE:
+        return count, resets, int64(0), total, rest, most, least, last
+    if count == 0:
+        total, rest, most, least = 0.0, 0.0, value, value
     else:
-        if value > of[2] or np.isnan(of[2]):
-            of[2] = value
-        if value < of[3] or np.isnan(of[3]):
-            of[3] = value
-        if value < of[4]:
-            count[1] += 1
-    count[0] += 1
-    total = of[0] + value
-    if np.isinf(total):
-        of[1] = 0.0
-    elif abs(of[0]) >= abs(value):
-        of[1] += (of[0] - total) + value
+        if value > most or np.isnan(most):
+            most = value
+        if value < least or np.isnan(least):
+            least = value
+        if value < last:
+            resets += 1
+    summed = total + value
+    if np.isinf(summed):
+        rest = 0.0
+    elif abs(total) >= abs(value):
+        rest += (total - summed) + value
     else:
-        of[1] += (value - total) + of[0]
-    of[0] = total
-    of[4] = value
+        rest += (value - summed) + total
+    return count + 1, resets, at_ms, summed, rest, most, least, value
 
 
-_counted = _compiled(_count_in)
+_counted = _compiled(_count_in, inline="always")
+
+
+def _put_in(counts: Ints, values: Floats, place: int64, known: _Known) -> None:
+    if place >= 0:
+        counts[place, 0], counts[place, 1], counts[place, 2] = known[0], known[1], known[2]
+        values[place, 0], values[place, 1], values[place, 2] = known[3], known[4], known[5]
+        values[place, 3], values[place, 4] = known[6], known[7]
+
+
+_put = _compiled(_put_in, inline="always")
+
+
+def _known_of(counts: Ints, values: Floats, place: int64) -> _Known:
+    count, resets, last_ms = counts[place, 0], counts[place, 1], counts[place, 2]
+    total, rest, most = values[place, 0], values[place, 1], values[place, 2]
+    return count, resets, last_ms, total, rest, most, values[place, 3], values[place, 4]
+
+
+_known = _compiled(_known_of, inline="always")
 
 
 def _add_chunk(
@@ -196,42 +257,35 @@ def _add_chunk(
     if end - start < 2:
         return int64(0), latest, int64(ENDS_EARLY)
     many = (int64(data[start]) << 8) | int64(data[start + 1])
-    at_ms, delta, bit, stop = int64(0), int64(0), (start + 2) << 3, end << 3
+    at_ms, delta, bit = int64(0), int64(0), (start + 2) << 3
     bits, leading, width, step = uint64(0), int64(0), int64(0), int64(0)
+    # The range of which all stands in ``known`` while samples of it follow one another; -1 for none.
+    held, found, wrong = int64(-1), many, int64(0)
+    known = (int64(0), int64(0), int64(0), 0.0, 0.0, 0.0, 0.0, 0.0)
     for sample in range(many):
         if sample == 0:
-            told, at = _varint(data, bit >> 3, end)
-            if at < 0 or at + 8 > end:
-                return int64(sample), latest, int64(ENDS_EARLY)
-            at_ms = int64(told >> _ONE) ^ -int64(told & _ONE)
-            bits, bit = _bits(data, at << 3, int64(64)), (at + 8) << 3
+            at_ms, bits, bit = _first(data, start + 2, end)
         else:
-            if sample == 1:
-                told, at = _varint(data, bit >> 3, end)
-                delta, bit = int64(told), at << 3
-            else:
-                change, bit = _change(data, bit, stop)
-                delta += change
+            delta, bit = _delta(data, bit, end, delta, int64(sample))
             if bit >= 0:
-                bits, leading, width, bit = _value(data, bit, stop, bits, leading, width)
-            if bit < 0:
-                return int64(sample), latest, int64(ENDS_EARLY)
+                bits, leading, width, bit = _value(data, bit, end << 3, bits, leading, width)
             at_ms += delta
-        if at_ms <= latest:
-            return int64(sample), latest, int64(NOT_IN_ORDER)
+        if bit < 0 or at_ms <= latest:
+            found, wrong = int64(sample), int64(ENDS_EARLY if bit < 0 else NOT_IN_ORDER)
+            break
         latest = at_ms
         while step < number and first_ms + step * step_ms < at_ms:
             step += 1
         place = step
         cell[0] = bits
         while place < number and first_ms + place * step_ms - range_ms <= at_ms:
-            if bits == _STALE:
-                counts[place, 2] = 0
-            else:
-                counts[place, 2] = at_ms
-                _counted(counts[place], values[place], as_float[0])
+            if place != held:
+                _put(counts, values, held, known)
+                held, known = place, _known(counts, values, place)
+            known = _counted(known, at_ms, bits, as_float[0])
             place += 1
-    return int64(many), latest, int64(0)
+    _put(counts, values, held, known)
+    return found, latest, wrong
 
 
 _added = _compiled(_add_chunk)
@@ -263,3 +317,140 @@ def _add_chunks(
 
 
 add_chunks = _compiled(_add_chunks)
+
+
+def _length_at(data: Bytes, at: int64, end: int64) -> tuple[int64, int64]:
+    """A length, and where what is that long begins; -1 where it does not end before ``end``."""
+    found, start = _varint(data, at, end)
+    if start < 0 or found > uint64(end - start):
+        return int64(0), int64(-1)
+    return int64(found), start
+
+
+_length = _compiled(_length_at)
+
+
+def _after_field(data: Bytes, at: int64, end: int64, kind: uint64) -> int64:
+    """Where a field of a message ends whose value stands here; -1 where it does not end before ``end``."""
+    if kind == uint64(0):
+        _, after = _varint(data, at, end)
+        return after
+    if kind == uint64(2):
+        many, start = _length(data, at, end)
+        return start if start < 0 else start + many
+    many = int64(8) if kind == _ONE else int64(4) if kind == uint64(5) else int64(end + 1)
+    return at + many if at + many <= end else int64(-1)
+
+
+_after = _compiled(_after_field)
+
+
+def _is_name_at(data: Bytes, at: int64, end: int64) -> bool:
+    """Whether the message ``Label`` that stands here has the name ``__name__``."""
+    return (
+        end - at >= 10
+        and data[at] == 10
+        and data[at + 1] == 8
+        and data[at + 2] == 95
+        and data[at + 3] == 95
+        and data[at + 4] == 110
+        and data[at + 5] == 97
+        and data[at + 6] == 109
+        and data[at + 7] == 101
+        and data[at + 8] == 95
+        and data[at + 9] == 95
+    )
+
+
+_is_name = _compiled(_is_name_at)
+
+
+def _scan_series(
+    data: Bytes, at: int64, end: int64, series: Ints, number: int64, chunks: Ints, have: int64
+) -> int64:
+    """Of a message ``ChunkedSeries``, where its labels (fields 1, side by side) begin and end, the same of
+    the one that is its name, and to ``chunks`` where its chunks (2) do. How many chunks there are then; -1
+    where it is no such message."""
+    first, last, name, after = at, at, at, at
+    while at < end:
+        before = at
+        tag, at = _varint(data, at, end)
+        if at < 0:
+            return int64(-1)
+        if tag == uint64(10):
+            many, start = _length(data, at, end)
+            if start < 0 or (last != before and last != first):
+                return int64(-1)
+            at = start + many
+            if last == first:
+                first, name, after = before, at, at
+            if _is_name(data, start, at):
+                name, after = before, at
+            last = at
+        elif tag == uint64(18):
+            many, start = _length(data, at, end)
+            if start < 0 or have == chunks.shape[1]:
+                return int64(-1)
+            at = start + many
+            chunks[0, have], chunks[1, have], chunks[2, have] = start, at, number
+            have += 1
+        else:
+            at = _after(data, at, end, tag & uint64(7))
+            if at < 0:
+                return int64(-1)
+    series[0, number], series[1, number], series[2, number], series[3, number] = first, last, name, after
+    return have
+
+
+_series = _compiled(_scan_series)
+
+
+def _scan_frames(
+    data: Bytes, size: int64, frames: Ints, series: Ints, chunks: Ints
+) -> tuple[int64, int64, int64, int64, int64]:
+    """The whole frames in ``data[:size]``: where each message stands and its checksum, and of their series as
+    ``_scan_series`` has it. How many bytes, frames, series and chunks there were, and what is wrong."""
+    at, number, many, have = int64(0), int64(0), int64(0), int64(0)
+    while at < size:
+        told, start = _varint(data, at, size)
+        if start < 0:
+            wrong = int64(TOO_LONG) if size - at >= _MOST_VARINT else int64(0)
+            return at, number, many, have, wrong
+        if told > uint64(MOST_FRAME):
+            return at, number, many, have, int64(TOO_LONG)
+        first, end = start + 4, start + 4 + int64(told)
+        if end > size:
+            break
+        if number == frames.shape[1]:
+            return at, number, many, have, int64(NOT_A_FRAME)
+        frames[0, number], frames[1, number] = first, end
+        frames[2, number] = (
+            (int64(data[start]) << 24)
+            | (int64(data[start + 1]) << 16)
+            | (int64(data[start + 2]) << 8)
+            | int64(data[start + 3])
+        )
+        # Its checksum comes first: what is no message is not the fault of whoever sent it.
+        number, place = number + 1, first
+        while place < end:
+            tag, place = _varint(data, place, end)
+            if place < 0:
+                return at, number, many, have, int64(NOT_A_FRAME)
+            if tag != uint64(10):
+                place = _after(data, place, end, tag & uint64(7))
+            else:
+                length, inner = _length(data, place, end)
+                if inner < 0 or many == series.shape[1]:
+                    return at, number, many, have, int64(NOT_A_FRAME)
+                place = inner + length
+                have = _series(data, inner, place, series, many, chunks, have)
+                many += 1
+                if have < 0:
+                    return at, number, many, int64(0), int64(NOT_A_FRAME)
+            if place < 0:
+                return at, number, many, have, int64(NOT_A_FRAME)
+        at = end
+    return at, number, many, have, int64(0)
+
+
+scan_frames = _compiled(_scan_frames)

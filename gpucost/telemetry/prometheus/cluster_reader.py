@@ -30,12 +30,9 @@ from gpucost.telemetry.prometheus.query_response import (
     instant_place,
 )
 from gpucost.telemetry.prometheus.request_turns import QuestionBatch
-from gpucost.telemetry.prometheus.sample_expressions import (
-    LabelTable,
-    SeriesGrid,
-    longest_range_ms,
-)
+from gpucost.telemetry.prometheus.sample_expressions import SeriesGrid, longest_range_ms
 from gpucost.telemetry.prometheus.scrape_claimants import ClaimantChoice
+from gpucost.telemetry.prometheus.series_labels import LabelTable
 from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
 
 _VALUES_PER_MATCHER = 200

@@ -18,7 +18,7 @@ import importlib.util
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
@@ -37,16 +37,14 @@ from gpucost.telemetry.prometheus.promql import (
     selecting,
 )
 from gpucost.telemetry.prometheus.query_response import COLLECTOR
-from gpucost.telemetry.prometheus.sample_chunks import PADDING, RangeStatistics, SampleRanges
+from gpucost.telemetry.prometheus.sample_chunks import PADDING, REFUSALS, RangeStatistics, SampleRanges
 from gpucost.telemetry.prometheus.sample_expressions import (
-    LabelKey,
-    LabelNames,
-    LabelTable,
     NotEvaluated,
     SeriesGrid,
     can_be_evaluated,
     evaluated,
 )
+from gpucost.telemetry.prometheus.series_labels import LabelCatalog, LabelKey, LabelNames, LabelTable
 
 _PACKAGES = ("numba", "cramjam", "google_crc32c", "google.protobuf")
 _HEADERS = {
@@ -59,11 +57,10 @@ _STREAMED = "application/x-streamed-protobuf"
 # Answers that say that there is nothing of the kind at this address.
 _NOT_THERE = frozenset({400, 403, 404, 405, 415, 422, 501})
 _KINDS = {"=": "EQ", "!=": "NEQ", "=~": "RE", "!~": "NRE"}
-_READ_BYTES = 1 << 20
+_READ_BYTES = 1 << 18
 _DECODED_BYTES = 4 << 20
-_MOST_FRAME = 64 << 20
 _KEPT_BYTES = 128 << 20
-_MOST_LABELS = 500_000
+_MOST_SETS = 200_000
 LEAST_NODES = 16
 _LOOK_BACK_MS = 5 * MINUTE_MS
 """For how long a sample is the latest one: Prometheus' own default (--query.lookback-delta)."""
@@ -93,7 +90,7 @@ class RemoteReader:
         self._lock = threading.Lock()
         self._kept: OrderedDict[object, Future[_Samples]] = OrderedDict()
         self._external: Mapping[str, str] | None = None
-        self._labels: _ReadLabels | None = None
+        self._catalog: LabelCatalog | None = None
         self.is_there = True
         self.samples = 0
         """Read so far."""
@@ -158,12 +155,16 @@ class RemoteReader:
         """The labels without those that the server adds here only. Raises NotEvaluated where queries know
         series and the server sent none: it takes a matcher of an external label for its own."""
         span = _ends(statistics.ranges)
-        if not table.keys and self._client.series(selecting(selector), *span).result:
+        if not len(table) and self._client.series(selecting(selector), *span).result:
             raise NotEvaluated
-        if self._external is None and table.keys:
-            self._external = self._added(table.rows[0], span)
-        external = (self._external or {}).items()
-        if not external:
+        if self._external is None and len(table):
+            added = self._added(table.rows[0], span)
+            with self._lock:
+                # The catalog until now is of labels as they were sent.
+                self._external, self._catalog = added, None if added else self._catalog
+        with self._lock:
+            external, catalog = (self._external or {}).items(), self._catalog
+        if not external or table.catalog is catalog:
             return table, statistics
         stored = (
             {name: value for name, value in row.items() if (name, value) not in external}
@@ -182,6 +183,12 @@ class RemoteReader:
         stored = max(within, key=len)
         return {name: value for name, value in labels.items() if name not in stored}
 
+    def _catalog_now(self) -> LabelCatalog:
+        with self._lock:
+            if self._catalog is None or len(self._catalog.keys) > _MOST_SETS:
+                self._catalog = LabelCatalog(_LabelTexts(self._external or {}).key)
+            return self._catalog
+
     def _read(self, selector: SeriesSelector, ranges: SampleRanges) -> _Samples:
         url = self._client.url
         with self._client.streamed("read", _request(selector, ranges), _HEADERS) as response:
@@ -193,10 +200,9 @@ class RemoteReader:
             if status != 200:
                 raise QueryRejected(f"{url} answered {status} to a remote read")
             try:
-                if self._labels is None:
-                    self._labels = _ReadLabels()
+                catalog = self._catalog_now()
                 with COLLECTOR.paused():
-                    return _decoded(response.raw, ranges, self._labels)
+                    return _decoded(response.raw, ranges, catalog)
             except _BrokenStream as error:
                 raise SourceUnreachable(f"{url} broke off a remote read: {error}") from None
 
@@ -255,93 +261,103 @@ def _request(selector: SeriesSelector, ranges: SampleRanges) -> bytes:
     return bytes(cramjam.snappy.compress_raw(asked.SerializeToString()))
 
 
-class _ReadLabels(dict[bytes, tuple[str, str]]):
-    """Messages ``Label``, each read once; those of one family of series are mostly those of the next."""
+class _LabelTexts:
+    """Labels as messages ``Label``, each read once; without those that the server adds, where they are
+    known."""
 
-    def __init__(self) -> None:
-        from gpucost.telemetry.prometheus.remote_read_pb2 import Label
+    def __init__(self, external: Mapping[str, str]) -> None:
+        from gpucost.telemetry.prometheus import remote_read_pb2 as wire
 
-        super().__init__()
-        self._read = Label.FromString
+        self._external = external
+        self._read = wire.Label.FromString
+        self._messages = wire.ChunkedSeries.FromString
+        self._labels: dict[bytes, tuple[str, str]] = {}
         self._names: dict[LabelNames, LabelNames] = {}
 
-    def __missing__(self, message: bytes) -> tuple[str, str]:
-        if len(self) > _MOST_LABELS:
-            self.clear()
-        read = self._read(message)
-        found = self[message] = sys.intern(read.name), read.value
-        return found
+    def key(self, text: bytes) -> LabelKey:
+        labels = [*map(self._label, self._messages(text).labels)]
+        if self._external:
+            labels = [each for each in labels if self._external.get(each[0]) != each[1]]
+        names, values = zip(*labels, strict=True) if labels else ((), ())
+        return self._names.setdefault(names, names), values
 
-    def same(self, names: LabelNames) -> LabelNames:
-        """One object for equal names."""
-        return self._names.setdefault(names, names)
-
-
-def _decoded(raw: ByteStream, ranges: SampleRanges, read_labels: _ReadLabels) -> _Samples:
-    from gpucost.telemetry.prometheus import remote_read_pb2 as wire
-
-    statistics = RangeStatistics(ranges)
-    rows: dict[LabelKey, int] = {}
-    chunks: list[bytes] = []
-    of: list[int] = []
-    size = 0
-    for frame in _frames(raw):
-        for series in wire.ChunkedReadResponse.FromString(frame).chunked_series:
-            names, values = zip(*map(read_labels.__getitem__, series.labels), strict=True)
-            row = rows.setdefault((read_labels.same(names), values), len(rows))
-            chunks += series.chunks
-            of += [row] * len(series.chunks)
-        size += len(frame)
-        if size > _DECODED_BYTES:
-            _add(statistics, chunks, of)
-            chunks, of, size = [], [], 0
-    _add(statistics, chunks, of)
-    statistics.rows = len(rows)
-    return LabelTable([*rows]), statistics
+    def _label(self, message: bytes) -> tuple[str, str]:
+        known = self._labels.get(message)
+        if known is None:
+            read = self._read(message)
+            known = self._labels[message] = sys.intern(read.name), read.value
+        return known
 
 
-def _add(statistics: RangeStatistics, chunks: Sequence[bytes], of: Sequence[int]) -> None:
-    data = np.frombuffer(b"".join((*chunks, bytes(PADDING))), dtype=np.uint8)
-    lengths = np.fromiter(map(len, chunks), dtype=np.int64, count=len(chunks))
-    ends = np.cumsum(lengths)
-    try:
-        statistics.add(data, ends - lengths, ends, np.array(of, dtype=np.int64))
-    except ValueError:
-        raise NotEvaluated from None
+class _StreamedSeries:
+    """What frames say of series: labels by row, and statistics."""
 
+    def __init__(self, ranges: SampleRanges, catalog: LabelCatalog) -> None:
+        from gpucost.telemetry.prometheus import remote_read_pb2 as wire
 
-def _frames(raw: ByteStream) -> Iterator[bytes]:
-    """Messages as they come. Raises _BrokenStream."""
-    import google_crc32c
+        self._catalog = catalog
+        self.statistics = RangeStatistics(ranges)
+        self._rows: dict[bytes, int] = {}
+        self._codes: list[int] = []
+        self._names: list[str] = []
+        self._messages = wire.ChunkedSeries.FromString
+        self._name = wire.Label.FromString
 
-    held = b""
-    at, is_over = 0, False
-    while True:
-        length, start = _length(held, at)
-        if start and length > _MOST_FRAME:
-            raise _BrokenStream("a frame that is too long")
-        end = start + 4 + length
-        if start and len(held) >= end:
-            frame = held[start + 4 : end]
-            if google_crc32c.value(frame) != int.from_bytes(held[start : start + 4], "big"):
+    def add(self, data: bytes, size: int) -> int:
+        """The whole frames among so many bytes, after which PADDING follows; how many bytes they are. Raises
+        _BrokenStream and NotEvaluated."""
+        import google_crc32c
+
+        from gpucost.telemetry.prometheus.chunk_loops import scan_frames
+
+        array = np.frombuffer(data, dtype=np.uint8)
+        # A series is no shorter than that.
+        most = size // 16 + 1
+        frames, series, chunks = (np.empty((width, most), dtype=np.int64) for width in (3, 4, 3))
+        at, number, many, have, wrong = scan_frames(array, size, frames, series, chunks)
+        for first, end, stated in frames[:, :number].T.tolist():
+            if google_crc32c.value(data[first:end]) != stated:
                 raise _BrokenStream("a frame whose checksum is another one")
-            yield frame
-            at = end
-            continue
-        if is_over:
-            if at < len(held):
-                raise _BrokenStream("the last frame is not whole")
-            return
-        more = raw.read(_READ_BYTES)
-        held, at, is_over = held[at:] + more, 0, not more
+        if wrong:
+            raise _BrokenStream(REFUSALS[wrong])
+        rows = np.array([self._row(data, *each) for each in series[:, :many].T.tolist()], dtype=np.int64)
+        if have:
+            try:
+                self.statistics.add(array, chunks[0, :have], chunks[1, :have], rows[chunks[2, :have]])
+            except ValueError:
+                raise NotEvaluated from None
+        return int(at)
+
+    def _row(self, data: bytes, first: int, end: int, name: int, after: int) -> int:
+        text = data[first:end]
+        row = self._rows.get(text)
+        if row is None:
+            row = self._rows[text] = len(self._rows)
+            self._codes.append(self._catalog.texts[data[first:name] + data[after:end]])
+            messages = self._messages(data[name:after]).labels
+            self._names.append(sys.intern(self._name(messages[0]).value) if messages else "")
+        return row
+
+    def samples(self) -> _Samples:
+        self.statistics.rows = len(self._rows)
+        return LabelTable(self._catalog, np.array(self._codes, dtype=np.int64), self._names), self.statistics
 
 
-def _length(held: bytes, at: int) -> tuple[int, int]:
-    """The number at this place, and where it ends; 0 where it is not whole."""
-    found = shift = 0
-    for place in range(at, min(len(held), at + 10)):
-        found |= (held[place] & 127) << shift
-        if held[place] < 128:
-            return found, place + 1
-        shift += 7
-    return 0, 0
+def _decoded(raw: ByteStream, ranges: SampleRanges, catalog: LabelCatalog) -> _Samples:
+    """Raises _BrokenStream and NotEvaluated."""
+    found = _StreamedSeries(ranges, catalog)
+    rest, is_over = b"", False
+    while not is_over:
+        parts, size = [rest], len(rest)
+        while size < len(rest) + _DECODED_BYTES:
+            more = raw.read(_READ_BYTES)
+            if not more:
+                is_over = True
+                break
+            parts.append(more)
+            size += len(more)
+        data = b"".join((*parts, bytes(PADDING)))
+        rest = data[found.add(data, size) : size]
+    if rest:
+        raise _BrokenStream("the last frame is not whole")
+    return found.samples()

@@ -24,8 +24,11 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 
 PADDING = 16
 """Bytes of anything that must follow the last chunk: words of eight bytes are read at once."""
-ENDS_EARLY, NOT_XOR, NOT_IN_ORDER = 1, 2, 3
+MOST_FRAME = 64 << 20
+ENDS_EARLY, NOT_XOR, NOT_IN_ORDER, NOT_A_FRAME, TOO_LONG = 1, 2, 3, 4, 5
 REFUSALS = {
+    NOT_A_FRAME: "a frame that is no message of series",
+    TOO_LONG: "a frame that is too long",
     ENDS_EARLY: "a chunk that ends before its samples do",
     NOT_XOR: "a chunk of another encoding than XOR",
     NOT_IN_ORDER: "samples that are not one after the other",

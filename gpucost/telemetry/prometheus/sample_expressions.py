@@ -7,10 +7,8 @@ evaluated: sums of other than whole numbers, since nobody says in which order a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from operator import itemgetter
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -29,81 +27,16 @@ from gpucost.telemetry.prometheus.promql import (
     ValueBound,
 )
 from gpucost.telemetry.prometheus.sample_chunks import FUNCTIONS, Floats
+from gpucost.telemetry.prometheus.series_labels import Codes, LabelTable
 
 Bools: TypeAlias = npt.NDArray[np.bool_]
-Codes: TypeAlias = npt.NDArray[np.int64]
-LabelNames: TypeAlias = tuple[str, ...]
-LabelKey: TypeAlias = tuple[LabelNames, tuple[str, ...]]
-"""Names and values of a series' labels, in the order of the names; none is empty."""
 
-_NAME = "__name__"
 _EXACT = float(1 << 53)
 _OVER_TIME = {"resets": "resets"} | {f"{each}_over_time": each for each in FUNCTIONS if each != "resets"}
 
 
 class NotEvaluated(Exception):
     """Only a server can tell the value of this expression."""
-
-
-class LabelTable:
-    """The labels of series, by row; what groups them is worked out once."""
-
-    def __init__(self, keys: Sequence[LabelKey]) -> None:
-        self.keys = keys
-        self._groups: dict[Hashable, tuple[LabelTable, Codes]] = {}
-
-    @classmethod
-    def of(cls, rows: Iterable[Mapping[str, str]]) -> LabelTable:
-        """Of labels as they come in answers: nearly always sorted, and none of them empty."""
-        order: dict[LabelNames, LabelNames] = {}
-        found: list[LabelKey] = []
-        for row in rows:
-            names, values = (*row,), (*row.values(),)
-            if names not in order:
-                order[names] = (*sorted(names),)
-            own = order[names]
-            if own != names or not all(values):
-                own = (*(name for name in own if row[name]),)
-                own, values = order.setdefault(own, own), (*map(row.__getitem__, own),)
-            found.append((own, values))
-        return cls(found)
-
-    @cached_property
-    def rows(self) -> list[dict[str, str]]:
-        return [dict(zip(*key, strict=True)) for key in self.keys]
-
-    def grouped(self, labels: Sequence[str], *, is_without: bool) -> tuple[LabelTable, Codes]:
-        """What is left of the labels, each set once, and for each row which of them is its own."""
-        asked = frozenset(labels), is_without
-        if asked not in self._groups:
-            chosen = asked[0] | {_NAME} if is_without else asked[0]
-            # Most series have labels of the same names, of which the same are kept.
-            kept: dict[LabelNames, tuple[LabelNames, Callable[[LabelNames], LabelNames]]] = {}
-            found: dict[LabelKey, int] = {}
-            codes = np.empty(len(self.keys), dtype=np.int64)
-            for row, (names, values) in enumerate(self.keys):
-                if names not in kept:
-                    kept[names] = _kept(names, lambda name: (name in chosen) is not is_without)
-                left, taken = kept[names]
-                codes[row] = found.setdefault((left, taken(values)), len(found))
-            self._groups[asked] = LabelTable([*found]), codes
-        return self._groups[asked]
-
-    def taken(self, label: str, source: str) -> LabelTable:
-        """With ``label`` set to the value of ``source``, where that is there."""
-        rows = ({**row, label: row[source]} if source in row else row for row in self.rows)
-        return LabelTable.of(rows)
-
-
-def _kept(
-    names: LabelNames, is_kept: Callable[[str], bool]
-) -> tuple[LabelNames, Callable[[LabelNames], LabelNames]]:
-    """The names that are kept, and what takes their values out of those of all."""
-    at = [place for place, name in enumerate(names) if is_kept(name)]
-    left = (*(names[place] for place in at),)
-    if len(at) > 1:
-        return left, itemgetter(*at)
-    return left, lambda values: (*(values[place] for place in at),)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -123,7 +56,7 @@ class SeriesGrid:
         """Without the name of the metric. Raises NotEvaluated where series of several names have equal
         labels."""
         table, codes = self.table.grouped((), is_without=True)
-        if len(table.keys) < len(codes):
+        if len(table) < len(codes):
             raise NotEvaluated
         return SeriesGrid(table, self.values, self.present)
 
@@ -191,10 +124,10 @@ def _aggregated(form: SeriesAggregation, found: SeriesGrid) -> SeriesGrid:
     if not len(codes):
         return SeriesGrid(table, found.values, found.present)
     values, present = found.values, found.present
-    if len(table.keys) < len(codes):
+    if len(table) < len(codes):
         order = np.argsort(codes, kind="stable")
         values, present = values[order], present[order]
-    first = np.searchsorted(np.sort(codes), np.arange(len(table.keys)))
+    first = np.searchsorted(np.sort(codes), np.arange(len(table)))
     anywhere = np.logical_or.reduceat(present, first, axis=0)
     return SeriesGrid(table, _OPERATORS[form.operator](values, present, first), anywhere)
 
@@ -240,21 +173,20 @@ _OPERATORS: dict[str, Callable[[Floats, Bools, Codes], Floats]] = {
 
 def _joined(form: SeriesJoin, left: SeriesGrid, right: SeriesGrid) -> SeriesGrid:
     keys, of_right = right.table.grouped(form.labels, is_without=False)
-    codes = {key: code for code, key in enumerate(keys.keys)}
-    there = np.zeros((len(codes) + 1, left.present.shape[1]), dtype=np.bool_)
+    there = np.zeros((len(keys) + 1, left.present.shape[1]), dtype=np.bool_)
     np.logical_or.at(there, of_right, right.present)
     own_keys, own = left.table.grouped(form.labels, is_without=False)
-    at = np.array([codes.get(key, len(codes)) for key in own_keys.keys], dtype=np.int64)
-    return SeriesGrid(left.table, left.values, left.present & there[at[own]])
+    # The last row, of what is not there.
+    return SeriesGrid(left.table, left.values, left.present & there[own_keys.places_in(keys)[own]])
 
 
 def _differing(left: SeriesGrid, right: SeriesGrid) -> SeriesGrid:
     left, right = left.unnamed(), right.unnamed()
-    rows = {key: row for row, key in enumerate(right.table.keys)}
-    of = np.array([rows.get(key, -1) for key in left.table.keys], dtype=np.int64)
-    both = left.present & right.present[of] & (of >= 0)[:, None] if len(rows) else np.zeros_like(left.present)
-    differs = both & (left.values != right.values[of]) if len(rows) else both
-    return SeriesGrid(left.table, left.values, differs)
+    of = left.table.places_in(right.table)
+    both = left.present & right.present[of] & (of >= 0)[:, None] if len(right.table) else None
+    if both is None:
+        return SeriesGrid(left.table, left.values, np.zeros_like(left.present))
+    return SeriesGrid(left.table, left.values, both & (left.values != right.values[of]))
 
 
 def _united(parts: Sequence[SeriesGrid]) -> SeriesGrid:
@@ -268,5 +200,5 @@ def _united(parts: Sequence[SeriesGrid]) -> SeriesGrid:
         new = each.present & ~present[of]
         values[of] = np.where(new, each.values, values[of])
         present[of] |= new
-        found = SeriesGrid(LabelTable([*rows]), values, present)
+        found = SeriesGrid(LabelTable.of_keys([*rows]), values, present)
     return found

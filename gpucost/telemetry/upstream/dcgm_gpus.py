@@ -29,7 +29,7 @@ from gpucost.telemetry.prometheus.promql import (
     over_time,
 )
 from gpucost.telemetry.prometheus.query_response import ResultSeries
-from gpucost.telemetry.prometheus.sample_expressions import LabelKey
+from gpucost.telemetry.prometheus.series_labels import LabelKey
 from gpucost.telemetry.upstream.device_subjects import (
     ClusterHoldings,
     SeriesLabels,

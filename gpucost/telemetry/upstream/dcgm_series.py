@@ -9,9 +9,10 @@ that follow one another (a restarted exporter) are added.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,12 +30,12 @@ from gpucost.telemetry.prometheus.promql import (
     without,
 )
 from gpucost.telemetry.prometheus.query_response import BEYOND, whole_count
-from gpucost.telemetry.prometheus.sample_expressions import LabelKey, SeriesGrid
+from gpucost.telemetry.prometheus.sample_expressions import SeriesGrid
+from gpucost.telemetry.prometheus.series_labels import Codes, LabelCatalog, LabelTable
 from gpucost.telemetry.upstream.device_subjects import (
     NEEDLESS,
     DeviceSubject,
     SeriesLabels,
-    SeriesOrigin,
     SeriesPlace,
     SeriesSubjects,
     first_of,
@@ -42,6 +43,9 @@ from gpucost.telemetry.upstream.device_subjects import (
 )
 from gpucost.telemetry.upstream.kube_reader import KubeStateReader
 
+_Fact = TypeVar("_Fact", bound=Hashable)
+_NOTHING: Codes = np.empty(0, dtype=np.int64)
+_UNKNOWN = -2
 _SNAP_MS = 100
 _FEW_STEPS = 48
 # Corrupt samples are few, and searched for one by one; where they are many, their steps are left out whole.
@@ -50,8 +54,10 @@ _MOST_CORRUPT = 1_000
 
 @dataclass(frozen=True)
 class StepStatistics:
-    """The series of one metric: labels, and by function its results, (series, steps); NaN for none."""
+    """The series of one metric: labels and their numbers, and by function its results, (series, steps); NaN
+    for none."""
 
+    numbers: Codes
     places: Sequence[SeriesPlace]
     labels: Sequence[SeriesLabels]
     grids: Mapping[str, Floats]
@@ -77,6 +83,19 @@ class DeviceReading:
     peak: Floats
 
 
+@dataclass(frozen=True)
+class DeviceLevels:
+    """The mean of a gauge by key and step."""
+
+    keys: Mapping[DeviceSubject, int]
+    means: Floats
+
+    def of(self, keys: Iterable[DeviceSubject]) -> Floats:
+        """Of each of these; NaN for those that are not there."""
+        rows = np.array([self.keys.get(key, -1) for key in keys], dtype=np.int64)
+        return np.vstack((self.means, np.full((1, self.means.shape[1]), np.nan)))[rows]
+
+
 @dataclass
 class DcgmReader:
     """Reads fields of dcgm-exporter in ``steps``, which are of one length and follow one another."""
@@ -90,10 +109,14 @@ class DcgmReader:
     """Device time of samples whose unit is unknown."""
     _intervals: dict[tuple[str, ...], float] = field(default_factory=dict)
     _scales: dict[str, dict[SeriesPlace, UnitScale | None]] = field(default_factory=dict)
-    _known: dict[SeriesPlace, tuple[DeviceSubject | None, SeriesOrigin]] = field(default_factory=dict)
     _most: int = 0
     _ahead: dict[object, StepStatistics] = field(default_factory=dict)
-    _places: _PlacesByKey = field(default_factory=lambda: _PlacesByKey())
+    _labels: _LabelsByNumber = field(default_factory=lambda: _LabelsByNumber())
+
+    def __post_init__(self) -> None:
+        # By number of labels.
+        self._subjects = _Facts(lambda number: self.subjects.of(self._labels.labels[number]))
+        self._sources = _Facts(lambda number: self.subjects.source("", self._labels.labels[number]))
 
     @property
     def length_ms(self) -> int:
@@ -113,19 +136,21 @@ class DcgmReader:
             units = self._units(name, stats)
             self._repair(name, stats, units)
             self._scales[name] = dict(zip(stats.places, units, strict=True))
-            whose = [(*each, self._interval(name, stats, each[0])) for each in self._whose(name, stats)]
-            for at, key, _, interval in whose:
-                if units[at] is None and key.uids:
-                    self.untold_ms += float(np.nansum(stats.grids["count"][at])) * interval
-            whose = [each for each in whose if units[each[0]] is not None]
-            rows, subjects, sources, intervals = (*zip(*whose, strict=True),) or ((),) * 4
-            per = np.array([scale.per for row in rows if (scale := units[row])]).reshape(-1, 1)
-            every = np.array(intervals).reshape(-1, 1)
-            count, total, peak = (stats.grids[each][list(rows)] for each in asked)
+            rows = self._measured_rows(name, stats)
+            intervals = self._intervals_of(name, stats, rows)
+            if None in units:
+                told = np.array([unit is not None for unit in units])[rows]
+                for row, interval in zip(rows[~told].tolist(), intervals[~told].tolist(), strict=True):
+                    if self._subjects.of(int(stats.numbers[row])).uids:
+                        self.untold_ms += float(np.nansum(stats.grids["count"][row])) * interval
+                rows, intervals = rows[told], intervals[told]
+            per = np.array([scale.per if scale else np.nan for scale in units])[rows].reshape(-1, 1)
+            every = intervals.reshape(-1, 1)
+            count, total, peak = (stats.grids[each][rows] for each in asked)
             if self._meaning(name).field is DcgmField.POWER:
                 # Every GPU draws power: 0 is what was not read.
                 count = np.where(total > 0, count, np.nan)
-            found.append(_DcgmRows(subjects, sources, count * every, total * (every / per), peak / per))
+            found.append(_DcgmRows(stats.numbers[rows], count * every, total * (every / per), peak / per))
         return self._merged(found)
 
     def gauges_ahead(self, names: Iterable[str]) -> None:
@@ -155,20 +180,19 @@ class DcgmReader:
             edge = round(self.interval_ms)
             self._ask_ahead({each: _asked_of_counter(edge) for each in names[names.index(name) :]})
             stats = self.stats(name, _asked_of_counter(edge))
-            whose = [(*each, self._interval(name, stats, each[0])) for each in self._whose(name, stats)]
-            rows, subjects, sources, intervals = (*zip(*whose, strict=True),) or ((),) * 4
-            every = np.array(intervals).reshape(-1, 1)
-            rises, counts_of = (each[list(rows)] for each in self._rises(name, stats, edge))
+            rows = self._measured_rows(name, stats)
+            every = self._intervals_of(name, stats, rows).reshape(-1, 1)
+            rises, counts_of = (each[rows] for each in self._rises(name, stats, edge))
             rise, observed = rises / scale.per, counts_of * every
-            seen = np.maximum(stats.grids["count"][list(rows)] - 1, 0) * every
+            seen = np.maximum(stats.grids["count"][rows] - 1, 0) * every
             # A counter that fell too often, or rose faster than any GPU can, proves nothing for its step.
             bad = np.isnan(rise) | (rise > SCALES[DcgmUnit.WATTS].highest * (observed + every))
             lost = np.nansum(np.where(bad, seen, seen - observed), axis=1).tolist()
-            for key, lost_ms in zip(subjects, lost, strict=True):
-                self._drop(DcgmField.ENERGY, lost_ms if key.uids else 0)
+            for number, lost_ms in zip(stats.numbers[rows].tolist(), lost, strict=True):
+                self._drop(DcgmField.ENERGY, lost_ms if self._subjects.of(number).uids else 0)
             # Every GPU draws power: a counter that stands still is not being read.
             observed = np.where(bad | (rise <= 0), np.nan, observed)
-            found.append(_DcgmRows(subjects, sources, observed, rise, rise))
+            found.append(_DcgmRows(stats.numbers[rows], observed, rise, rise))
         return self._merged(found)
 
     def _rises(self, name: str, stats: StepStatistics, edge_ms: int) -> tuple[Floats, Floats]:
@@ -194,7 +218,22 @@ class DcgmReader:
         self.dropped[what] = self.dropped.get(what, 0.0) + ms
 
     def _merged(self, found: Sequence[_DcgmRows]) -> DeviceReading:
-        return _merged(found, len(self.steps), self.length_ms, self.interval_ms)
+        """Series that follow one another added up, of copies the one with more samples; never more than the
+        step."""
+        numbers = [rows.numbers for rows in found]
+        subjects = _NumbersInOrder.of([self._subjects.codes(each) for each in numbers])
+        # Those of another name are of another source.
+        sources = _NumbersInOrder.of(
+            [self._sources.codes(each) * len(found) + at for at, each in enumerate(numbers)]
+        )
+        keys = self._keys(subjects)
+        at = [*zip(sources.places, subjects.places, strict=True)]
+        shape = (max(1, len(sources.values)), len(keys), len(self.steps))
+        return DeviceReading(keys, *_added(found, at, shape, self.length_ms, self.interval_ms))
+
+    def _keys(self, subjects: _NumbersInOrder) -> dict[DeviceSubject, int]:
+        """Subjects by their codes, numbered."""
+        return {self._subjects.values[code]: at for at, code in enumerate(subjects.values.tolist())}
 
     def known_scale(self, name: str, labels: SeriesLabels) -> UnitScale | None:
         """The unit of a series that ``gauge`` read; None where it is unknown."""
@@ -204,21 +243,24 @@ class DcgmReader:
         """The scrape interval of the job of a series that was read; 0 where it is unknown."""
         return self._intervals.get(self.subjects.source("", labels), 0.0)
 
-    def levels(self, names: Iterable[str]) -> dict[DeviceSubject, Floats]:
+    def levels(self, names: Iterable[str]) -> DeviceLevels:
         """The mean of a gauge in each step, in base units; the largest of copies."""
-        found: dict[DeviceSubject, Floats] = {}
         asked = {each: StepQuery(f"{each}_over_time") for each in ("count", "sum")}
         names = [*names]
         self._ask_ahead(dict.fromkeys(names, asked))
+        found: list[tuple[Codes, Floats]] = []
         for name in names:
             scale = SCALES[self._meaning(name).unit or DcgmUnit.RATIO]
             stats = self.stats(name, asked)
-            means = stats.grids["sum"] / stats.grids["count"]
+            rows = self._measured_rows(name, stats)
+            means = stats.grids["sum"][rows] / stats.grids["count"][rows]
             means = np.where(means <= scale.highest, means / scale.per, np.nan)
-            for at, key, _ in self._whose(name, stats):
-                known = found.get(key)
-                found[key] = means[at] if known is None else np.fmax(known, means[at])
-        return found
+            found.append((self._subjects.codes(stats.numbers[rows]), means))
+        subjects = _NumbersInOrder.of([codes for codes, _ in found])
+        largest = np.full((len(subjects.values), len(self.steps)), np.nan)
+        for place, (_, means) in zip(subjects.places, found, strict=True):
+            np.fmax.at(largest, place, means)
+        return DeviceLevels(self._keys(subjects), largest)
 
     def stats(
         self, name: str, asked: Mapping[str, StepQuery], keys: Collection[str] | None = None
@@ -254,21 +296,27 @@ class DcgmReader:
         return self._statistics(read)
 
     def _statistics(self, read: Mapping[str, Sequence[tuple[int, SeriesGrid]]]) -> StepStatistics:
-        keys: dict[int, Sequence[SeriesPlace]] = {}
         found = [(key, *one) for key, parts in read.items() for one in parts]
-        for table in {id(grid.table): grid.table for _, _, grid in found}.values():
-            # Functions of the same samples share their labels.
-            keys[id(table)] = [*map(self._places.__getitem__, table.keys)]
-        seen = {keys[id(grid.table)][row] for _, _, grid in found for row in grid.any_rows.tolist()}
+        # Functions of the same samples share their labels.
+        tables = {id(grid.table): grid.table for _, _, grid in found}
+        of = {key: self._labels.numbers(table) for key, table in tables.items()}
+        seen = [of[id(grid.table)][grid.any_rows] for _, _, grid in found]
         # In the order of a server's answer, so that sums are of the same order whatever was asked.
-        places = {place: at for at, place in enumerate(sorted(seen))}
-        grids = {key: np.full((len(places), len(self.steps)), np.nan) for key in read}
+        numbers = self._labels.in_order(np.unique(np.concatenate(seen))) if seen else _NOTHING
+        place = np.full(len(self._labels.labels), -1)
+        place[numbers] = np.arange(len(numbers))
+        grids = {key: np.full((len(numbers), len(self.steps)), np.nan) for key in read}
         for key, first, grid in found:
-            own = np.array([places.get(each, -1) for each in keys[id(grid.table)]], dtype=np.int64)
+            own = place[of[id(grid.table)]]
+            rows = np.flatnonzero(own >= 0)
             # DCGM reports nothing below 0.
-            row, step = np.nonzero(grid.present & (grid.values >= 0) & (grid.values < BEYOND))
-            grids[key][own[row], step + first] = grid.values[row, step]
-        return StepStatistics([*places], [dict(labels) for labels in places], grids)
+            values = np.where(grid.present & (grid.values >= 0) & (grid.values < BEYOND), grid.values, np.nan)
+            grids[key][own[rows], first : first + values.shape[1]] = values[rows]
+        labels = self._labels
+        listed = numbers.tolist()
+        return StepStatistics(
+            numbers, [labels.places[each] for each in listed], [labels.labels[each] for each in listed], grids
+        )
 
     def _answer(self, selector: PromQL, ask: StepQuery) -> Iterator[tuple[int, SeriesGrid]]:
         # The very beginning of a step belongs to the step before.
@@ -311,32 +359,36 @@ class DcgmReader:
         series = max((whole_count(count) for one in found for count in points(one)[1]), default=0)
         return max(1, MOST_POINTS // max(series, 1))
 
-    def _whose(self, name: str, stats: StepStatistics) -> Iterator[tuple[int, DeviceSubject, SeriesOrigin]]:
+    def _measured_rows(self, name: str, stats: StepStatistics) -> Codes:
+        """The rows of GPUs whose values are measurements."""
         meant, is_measured = self._meaning(name).field, self.subjects.dialect.is_measured
-        for at, (place, labels) in enumerate(zip(stats.places, stats.labels, strict=True)):
-            if place not in self._known:
-                self._known[place] = self.subjects.of(labels), self.subjects.source("", labels)
-            key, source = self._known[place]
-            if key is not None and is_measured(meant, labels):
-                yield at, key, (name, *source[1:])
+        rows = np.flatnonzero(self._subjects.codes(stats.numbers) >= 0)
+        wanted = [is_measured(meant, stats.labels[row]) for row in rows.tolist()]
+        found: Codes = rows[np.array(wanted, dtype=np.bool_)]
+        return found
+
+    def _intervals_of(self, name: str, stats: StepStatistics, rows: Codes) -> Floats:
+        """``_interval`` of each of these rows."""
+        sources = _NumbersInOrder.of([self._sources.codes(stats.numbers[rows])])
+        (of,) = sources.places
+        # The first row of each.
+        first = [int(rows[np.argmax(of == at)]) for at in range(len(sources.values))]
+        return np.array([self._interval(name, stats, row) for row in first], dtype=np.float64)[of]
 
     def _interval(self, name: str, stats: StepStatistics, at: int) -> float:
         """The scrape interval of the job of this series: the median distance between the samples of one of
         its series."""
-        source = self._source(stats, at)
+        source = self._sources.of(int(stats.numbers[at]))
         if source not in self._intervals:
-            alike = [row for row in range(len(stats.labels)) if self._source(stats, row) == source]
+            codes = self._sources.codes(stats.numbers)
+            alike = np.flatnonzero(codes == codes[at])
             counts = np.nan_to_num(stats.grids["count"][alike])
             row, step = np.unravel_index(int(counts.argmax()), counts.shape)
-            measured = self._measured(name, stats.labels[alike[int(row)]], self.steps[int(step)])
+            measured = self._measured(name, stats.labels[int(alike[row])], self.steps[int(step)])
             if not measured:
                 return 0.0
             self._intervals[source] = measured
         return self._intervals[source]
-
-    def _source(self, stats: StepStatistics, at: int) -> SeriesOrigin:
-        known = self._known.get(stats.places[at])
-        return self.subjects.source("", stats.labels[at]) if known is None else known[1]
 
     def _measured(self, name: str, labels: SeriesLabels, step: Window) -> float:
         # In an order of its own: a server keeps the answers of queries by their text.
@@ -400,12 +452,74 @@ class DcgmReader:
         return found
 
 
-class _PlacesByKey(dict[LabelKey, SeriesPlace]):
+class _LabelsByNumber:
     """The labels of series, each set of them put together once: most metrics have the same."""
 
-    def __missing__(self, key: LabelKey) -> SeriesPlace:
-        found = self[key] = (*zip(*key, strict=True),)
+    def __init__(self) -> None:
+        self._catalog = LabelCatalog()
+        self.places: list[SeriesPlace] = []
+        self.labels: list[SeriesLabels] = []
+        self._rank = _NOTHING
+
+    def numbers(self, table: LabelTable) -> Codes:
+        found = self._catalog.numbers(table)
+        for key in self._catalog.keys[len(self.places) :]:
+            self.places.append((*zip(*key, strict=True),))
+            self.labels.append(dict(self.places[-1]))
         return found
+
+    def in_order(self, numbers: Codes) -> Codes:
+        """Sorted by their labels."""
+        if len(self._rank) < len(self.places):
+            order = sorted(range(len(self.places)), key=self.places.__getitem__)
+            self._rank = np.empty(len(order), dtype=np.int64)
+            self._rank[order] = np.arange(len(order))
+        found: Codes = numbers[np.argsort(self._rank[numbers])]
+        return found
+
+
+class _Facts(Generic[_Fact]):
+    """What is worked out once of each number. Equal ones have one code, None has -1."""
+
+    def __init__(self, work: Callable[[int], _Fact | None]) -> None:
+        self._work = work
+        self.values: list[_Fact] = []
+        self._code_of: dict[_Fact, int] = {}
+        self._codes = _NOTHING
+
+    def codes(self, numbers: Codes) -> Codes:
+        most = int(numbers.max(initial=-1)) + 1
+        if most > len(self._codes):
+            more = np.full(most - len(self._codes), _UNKNOWN)
+            self._codes = np.concatenate((self._codes, more))
+        for number in numbers[self._codes[numbers] == _UNKNOWN].tolist():
+            fact = self._work(number)
+            self._codes[number] = -1 if fact is None else self._code_of.setdefault(fact, len(self.values))
+            if self._codes[number] == len(self.values) and fact is not None:
+                self.values.append(fact)
+        return self._codes[numbers]
+
+    def of(self, number: int) -> _Fact:
+        """Of a number that has one."""
+        return self.values[int(self.codes(np.array([number]))[0])]
+
+
+@dataclass(frozen=True, slots=True)
+class _NumbersInOrder:
+    """Numbers in the order in which they come first, and of each list the place of each there."""
+
+    values: Codes
+    places: Sequence[Codes]
+
+    @classmethod
+    def of(cls, lists: Sequence[Codes]) -> _NumbersInOrder:
+        every = np.concatenate([_NOTHING, *lists])
+        values, first, of = np.unique(every, return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        place = np.empty(len(order), dtype=np.int64)
+        place[order] = np.arange(len(order))
+        ends = np.cumsum([len(each) for each in lists], dtype=np.int64)
+        return cls(values[order], np.split(place[of], ends)[: len(lists)])
 
 
 def _question(name: str, asked: Mapping[str, StepQuery]) -> object:
@@ -419,28 +533,24 @@ def _asked_of_counter(edge_ms: int) -> Mapping[str, StepQuery]:
 
 @dataclass(frozen=True, slots=True)
 class _DcgmRows:
-    """Series of one name: subject and source of each, and grids of (series, steps)."""
+    """Series of one name: the numbers of their labels, and grids of (series, steps)."""
 
-    keys: Sequence[DeviceSubject]
-    sources: Sequence[SeriesOrigin]
+    numbers: Codes
     observed: Floats
     amount: Floats
     peak: Floats
 
 
-def _merged(found: Sequence[_DcgmRows], steps: int, length_ms: int, interval_ms: float) -> DeviceReading:
-    """Series that follow one another added up, of copies the one with more samples; never more than the
+def _added(
+    found: Sequence[_DcgmRows],
+    at: Sequence[tuple[Codes, Codes]],
+    shape: tuple[int, int, int],
+    length_ms: int,
+    interval_ms: float,
+) -> tuple[Floats, Floats, Floats]:
+    """``at`` is the source and the subject of each row: observed time, amount and peak by subject and step.
+    What follows one another is added up, of copies the one with more samples counts; never more than the
     step."""
-    keys: dict[DeviceSubject, int] = {}
-    sources: dict[SeriesOrigin, int] = {}
-    at = [
-        (
-            np.array([sources.setdefault(each, len(sources)) for each in rows.sources], dtype=np.int64),
-            np.array([keys.setdefault(each, len(keys)) for each in rows.keys], dtype=np.int64),
-        )
-        for rows in found
-    ]
-    shape = (max(1, len(sources)), len(keys), steps)
     observed, amount = np.zeros(shape), np.zeros(shape)
     peak = np.full(shape, np.nan)
     for place, rows in zip(at, found, strict=True):
@@ -449,9 +559,11 @@ def _merged(found: Sequence[_DcgmRows], steps: int, length_ms: int, interval_ms:
         np.add.at(amount, place, np.where(known, rows.amount, 0.0))
         np.fmax.at(peak, place, rows.peak)
     _carry(observed, amount, length_ms, interval_ms)
+    if len(observed) == 1:
+        return observed[0], amount[0], peak[0]
     best = observed.argmax(axis=0)[None]
     observed, amount, peak = (np.take_along_axis(each, best, 0)[0] for each in (observed, amount, peak))
-    return DeviceReading(keys, observed, amount, peak)
+    return observed, amount, peak
 
 
 def _carry(observed: Floats, amount: Floats, length_ms: int, interval_ms: float) -> None:

@@ -21,7 +21,7 @@ from gpucost.domain.errors import DataProblem, DataProblemCode
 from gpucost.domain.time import SECOND_MS, Window
 from gpucost.telemetry.evidence.evidence_rule import BoolArray
 from gpucost.telemetry.evidence.gauge_runs import Floats
-from gpucost.telemetry.upstream.dcgm_series import DcgmReader, DeviceReading
+from gpucost.telemetry.upstream.dcgm_series import DcgmReader, DeviceLevels, DeviceReading
 from gpucost.telemetry.upstream.device_claims import (
     ClaimReadings,
     DeviceClaimKey,
@@ -39,7 +39,6 @@ from gpucost.telemetry.upstream.device_claims import (
 from gpucost.telemetry.upstream.device_subjects import (
     ClusterHoldings,
     DcgmDevice,
-    DeviceSubject,
     NodeHolders,
     SeriesSubjects,
     field_names,
@@ -373,25 +372,27 @@ class _Reading:
     def _totals(self, reading: DeviceReading) -> Floats:
         """Bytes of the device of each claim: the reported total, or the sum of used, free and reserved."""
         told, free, reserved = self._levels(reading)
-        nothing = np.full(len(self._steps), np.nan)
-        of_device: dict[DcgmDevice, Floats] = {}
-        for key, mean in free.items():
-            of_device[key.device] = np.fmax(of_device.get(key.device, nothing), mean)
-        whole: dict[DcgmDevice, Floats] = {}
-        for key, row in reading.keys.items():
-            seen = reading.observed[row]
-            used = np.where(seen > 0, reading.amount[row] / np.maximum(seen, 1e-9), np.nan)
-            # The device's own row, beside those of pods, may have used memory alone.
-            left = free.get(key, nothing if key.uids else of_device.get(key.device, nothing))
-            summed = used + left + np.nan_to_num(reserved.get(key, nothing))
-            whole[key.device] = np.fmax(whole.get(key.device, nothing), summed)
-        for key, mean in told.items():
-            known = whole.get(key.device, nothing)
-            whole[key.device] = np.where(np.isfinite(mean), mean, known)
-        rows = [whole.get(device, nothing) for device, _ in self._claims.of]
-        return np.array(rows, dtype=np.float64).reshape(-1, len(self._steps))
+        keys = [*reading.keys]
+        devices: dict[DcgmDevice, int] = {}
+        for key in (*keys, *free.keys, *told.keys):
+            devices.setdefault(key.device, len(devices))
+        nothing = np.full((len(devices) + 1, len(self._steps)), np.nan)
+        of_device, whole = nothing.copy(), nothing
+        np.fmax.at(of_device, [devices[key.device] for key in free.keys], free.means)
+        used = np.where(reading.observed > 0, reading.amount / np.maximum(reading.observed, 1e-9), np.nan)
+        of = np.array([devices[key.device] for key in keys], dtype=np.int64)
+        # The device's own row, beside those of pods, may have used memory alone.
+        is_alone = [not key.uids and key not in free.keys for key in keys]
+        left = np.where(np.array(is_alone, dtype=np.bool_)[:, None], of_device[of], free.of(keys))
+        np.fmax.at(whole, of, used + left + np.nan_to_num(reserved.of(keys)))
+        for key, row in told.keys.items():
+            at = devices[key.device]
+            whole[at] = np.where(np.isfinite(told.means[row]), told.means[row], whole[at])
+        # The last row is of devices without.
+        rows = [devices.get(device, len(devices)) for device, _ in self._claims.of]
+        return whole[np.array(rows, dtype=np.int64)]
 
-    def _levels(self, reading: DeviceReading) -> Sequence[Mapping[DeviceSubject, Floats]]:
+    def _levels(self, reading: DeviceReading) -> tuple[DeviceLevels, DeviceLevels, DeviceLevels]:
         """The total, free and reserved memory of each device; free and reserved only where any device that
         was read lacks its total."""
         fields = DcgmField.MEMORY_TOTAL, DcgmField.MEMORY_FREE, DcgmField.MEMORY_RESERVED
@@ -399,11 +400,12 @@ class _Reading:
         told = self._read.levels(names[0])
         known: dict[DcgmDevice, BoolArray] = {}
         none = np.zeros(len(self._steps), dtype=np.bool_)
-        for key, mean in told.items():
-            known[key.device] = known.get(key.device, none) | np.isfinite(mean)
-        seen = ((key.device, reading.observed[row] > 0) for key, row in reading.keys.items())
-        if all(known.get(device, none)[at].all() for device, at in seen):
-            return told, {}, {}
+        for key, row in told.keys.items():
+            known[key.device] = known.get(key.device, none) | np.isfinite(told.means[row])
+        seen = reading.observed > 0
+        if all(known.get(key.device, none)[seen[row]].all() for key, row in reading.keys.items()):
+            no_levels = self._read.levels(())
+            return told, no_levels, no_levels
         return told, self._read.levels(names[1]), self._read.levels(names[2])
 
     def _held(self, used: Mapping[DcgmField, ClaimReadings]) -> Floats:
