@@ -93,22 +93,22 @@ class _TimedResponse(http.client.HTTPResponse):
         self._chunks: _ChunkedBody | None = None
 
     def read(self, amt: int | None = None) -> bytes:
-        """Of a body in chunks what has come, however many chunks it is, and no more than about ``amt``: a
-        server sends a chunk for each series, and http.client reads each of them in a few calls."""
+        """Of a body in chunks ``amt`` bytes, or some more, until it ends: a server sends a chunk for each
+        series, and http.client reads each of them in a few calls."""
         if amt is None or not self.chunked or self.chunk_left is not None or self.fp is None:
             return super().read(amt)
         if self._chunks is None:
             self._chunks = _ChunkedBody()
-        found = b""
-        while not found and not self._chunks.is_whole:
+        found: list[bytes] = []
+        while sum(map(len, found)) < amt and not self._chunks.is_whole:
             more = self.fp.read1(amt)
             if not more:
-                self._close_conn()
+                self.close()
                 raise http.client.IncompleteRead(b"")
-            found = self._chunks.taken(more)
+            found.append(self._chunks.taken(more))
         if self._chunks.is_whole:
-            self._close_conn()
-        return found
+            self.close()
+        return b"".join(found)
 
 
 class _ChunkedBody:

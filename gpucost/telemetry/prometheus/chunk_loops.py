@@ -32,6 +32,7 @@ _Loop = TypeVar("_Loop", bound=Callable[..., Any])
 
 _STALE = uint64(0x7FF0000000000002)
 _ONE, _TOP = uint64(1), uint64(63)
+_ZERO = float64(0.0)
 _MOST_VARINT = 10
 
 
@@ -206,7 +207,7 @@ def _count_in(known: _Known, at_ms: int64, bits: uint64, value: float64) -> _Kno
     if bits == _STALE:
         return count, resets, int64(0), total, rest, most, least, last
     if count == 0:
-        total, rest, most, least = 0.0, 0.0, value, value
+        total, rest, most, least = _ZERO, _ZERO, value, value
     else:
         if value > most or np.isnan(most):
             most = value
@@ -216,7 +217,7 @@ def _count_in(known: _Known, at_ms: int64, bits: uint64, value: float64) -> _Kno
             resets += 1
     summed = total + value
     if np.isinf(summed):
-        rest = 0.0
+        rest = _ZERO
     elif abs(total) >= abs(value):
         rest += (total - summed) + value
     else:
@@ -261,7 +262,7 @@ def _add_chunk(
     bits, leading, width, step = uint64(0), int64(0), int64(0), int64(0)
     # The range of which all stands in ``known`` while samples of it follow one another; -1 for none.
     held, found, wrong = int64(-1), many, int64(0)
-    known = (int64(0), int64(0), int64(0), 0.0, 0.0, 0.0, 0.0, 0.0)
+    known = (int64(0), int64(0), int64(0), _ZERO, _ZERO, _ZERO, _ZERO, _ZERO)
     for sample in range(many):
         if sample == 0:
             at_ms, bits, bit = _first(data, start + 2, end)
@@ -347,7 +348,7 @@ _after = _compiled(_after_field)
 
 def _is_name_at(data: Bytes, at: int64, end: int64) -> bool:
     """Whether the message ``Label`` that stands here has the name ``__name__``."""
-    return (
+    return bool(
         end - at >= 10
         and data[at] == 10
         and data[at + 1] == 8

@@ -18,7 +18,7 @@ import importlib.util
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
@@ -44,7 +44,13 @@ from gpucost.telemetry.prometheus.sample_expressions import (
     can_be_evaluated,
     evaluated,
 )
-from gpucost.telemetry.prometheus.series_labels import LabelCatalog, LabelKey, LabelNames, LabelTable
+from gpucost.telemetry.prometheus.series_labels import (
+    Codes,
+    LabelCatalog,
+    LabelKey,
+    LabelNames,
+    LabelTable,
+)
 
 _PACKAGES = ("numba", "cramjam", "google_crc32c", "google.protobuf")
 _HEADERS = {
@@ -183,11 +189,12 @@ class RemoteReader:
         stored = max(within, key=len)
         return {name: value for name, value in labels.items() if name not in stored}
 
-    def _catalog_now(self) -> LabelCatalog:
+    def _catalog_now(self) -> tuple[LabelCatalog, _LabelTexts]:
         with self._lock:
             if self._catalog is None or len(self._catalog.keys) > _MOST_SETS:
-                self._catalog = LabelCatalog(_LabelTexts(self._external or {}).key)
-            return self._catalog
+                self._texts = _LabelTexts(self._external or {})
+                self._catalog = LabelCatalog(self._texts.key)
+            return self._catalog, self._texts
 
     def _read(self, selector: SeriesSelector, ranges: SampleRanges) -> _Samples:
         url = self._client.url
@@ -200,9 +207,9 @@ class RemoteReader:
             if status != 200:
                 raise QueryRejected(f"{url} answered {status} to a remote read")
             try:
-                catalog = self._catalog_now()
+                catalog, texts = self._catalog_now()
                 with COLLECTOR.paused():
-                    return _decoded(response.raw, ranges, catalog)
+                    return _decoded(response.raw, ranges, catalog, texts)
             except _BrokenStream as error:
                 raise SourceUnreachable(f"{url} broke off a remote read: {error}") from None
 
@@ -261,52 +268,59 @@ def _request(selector: SeriesSelector, ranges: SampleRanges) -> bytes:
     return bytes(cramjam.snappy.compress_raw(asked.SerializeToString()))
 
 
+class _ReadLabels(dict[bytes, tuple[str, str]]):
+    """Messages ``Label``, each read once; those of one family of series are mostly those of the next."""
+
+    def __init__(self) -> None:
+        from gpucost.telemetry.prometheus.remote_read_pb2 import Label
+
+        super().__init__()
+        self._read = Label.FromString
+
+    def __missing__(self, message: bytes) -> tuple[str, str]:
+        read = self._read(message)
+        found = self[message] = sys.intern(read.name), read.value
+        return found
+
+
 class _LabelTexts:
-    """Labels as messages ``Label``, each read once; without those that the server adds, where they are
+    """Texts of labels, which are messages ``Label``; without those that the server adds, where they are
     known."""
 
     def __init__(self, external: Mapping[str, str]) -> None:
-        from gpucost.telemetry.prometheus import remote_read_pb2 as wire
+        from gpucost.telemetry.prometheus.remote_read_pb2 import ChunkedSeries
 
         self._external = external
-        self._read = wire.Label.FromString
-        self._messages = wire.ChunkedSeries.FromString
-        self._labels: dict[bytes, tuple[str, str]] = {}
+        self._series = ChunkedSeries.FromString
+        self._labels = _ReadLabels()
         self._names: dict[LabelNames, LabelNames] = {}
 
     def key(self, text: bytes) -> LabelKey:
-        labels = [*map(self._label, self._messages(text).labels)]
+        labels = [*map(self._labels.__getitem__, self._series(text).labels)]
         if self._external:
             labels = [each for each in labels if self._external.get(each[0]) != each[1]]
         names, values = zip(*labels, strict=True) if labels else ((), ())
         return self._names.setdefault(names, names), values
 
-    def _label(self, message: bytes) -> tuple[str, str]:
-        known = self._labels.get(message)
-        if known is None:
-            read = self._read(message)
-            known = self._labels[message] = sys.intern(read.name), read.value
-        return known
+    def value(self, text: bytes) -> str:
+        """Of the text of one label; empty for none."""
+        return next((self._labels[each][1] for each in self._series(text).labels), "")
 
 
 class _StreamedSeries:
     """What frames say of series: labels by row, and statistics."""
 
     def __init__(self, ranges: SampleRanges, catalog: LabelCatalog) -> None:
-        from gpucost.telemetry.prometheus import remote_read_pb2 as wire
-
         self._catalog = catalog
         self.statistics = RangeStatistics(ranges)
         self._rows: dict[bytes, int] = {}
         self._codes: list[int] = []
-        self._names: list[str] = []
-        self._messages = wire.ChunkedSeries.FromString
-        self._name = wire.Label.FromString
+        self._names: list[bytes] = []
 
     def add(self, data: bytes, size: int) -> int:
         """The whole frames among so many bytes, after which PADDING follows; how many bytes they are. Raises
         _BrokenStream and NotEvaluated."""
-        import google_crc32c
+        from google_crc32c import value
 
         from gpucost.telemetry.prometheus.chunk_loops import scan_frames
 
@@ -314,13 +328,13 @@ class _StreamedSeries:
         # A series is no shorter than that.
         most = size // 16 + 1
         frames, series, chunks = (np.empty((width, most), dtype=np.int64) for width in (3, 4, 3))
-        at, number, many, have, wrong = scan_frames(array, size, frames, series, chunks)
-        for first, end, stated in frames[:, :number].T.tolist():
-            if google_crc32c.value(data[first:end]) != stated:
-                raise _BrokenStream("a frame whose checksum is another one")
+        at, number, many, have, wrong = scan_frames(array, np.int64(size), frames, series, chunks)
+        starts, ends, stated = frames[:, :number].tolist()
+        if [value(data[first:end]) for first, end in zip(starts, ends, strict=True)] != stated:
+            raise _BrokenStream("a frame whose checksum is another one")
         if wrong:
-            raise _BrokenStream(REFUSALS[wrong])
-        rows = np.array([self._row(data, *each) for each in series[:, :many].T.tolist()], dtype=np.int64)
+            raise _BrokenStream(REFUSALS[int(wrong)])
+        rows = self._rows_of(data, series[:, :many].T.tolist())
         if have:
             try:
                 self.statistics.add(array, chunks[0, :have], chunks[1, :have], rows[chunks[2, :have]])
@@ -328,22 +342,28 @@ class _StreamedSeries:
                 raise NotEvaluated from None
         return int(at)
 
-    def _row(self, data: bytes, first: int, end: int, name: int, after: int) -> int:
-        text = data[first:end]
-        row = self._rows.get(text)
-        if row is None:
-            row = self._rows[text] = len(self._rows)
-            self._codes.append(self._catalog.texts[data[first:name] + data[after:end]])
-            messages = self._messages(data[name:after]).labels
-            self._names.append(sys.intern(self._name(messages[0]).value) if messages else "")
-        return row
+    def _rows_of(self, data: bytes, spans: Sequence[Sequence[int]]) -> Codes:
+        """The row of each series, by where its labels begin and end, and its name among them."""
+        known, codes, names, texts = self._rows, self._codes, self._names, self._catalog.texts
+        found: list[int] = []
+        for first, end, name, after in spans:
+            text = data[first:end]
+            row = known.get(text)
+            if row is None:
+                row = known[text] = len(known)
+                codes.append(texts[data[first:name] + data[after:end]])
+                names.append(data[name:after])
+            found.append(row)
+        return np.array(found, dtype=np.int64)
 
-    def samples(self) -> _Samples:
+    def samples(self, texts: _LabelTexts) -> _Samples:
         self.statistics.rows = len(self._rows)
-        return LabelTable(self._catalog, np.array(self._codes, dtype=np.int64), self._names), self.statistics
+        of = {text: texts.value(text) for text in {*self._names}}
+        names = [of[text] for text in self._names]
+        return LabelTable(self._catalog, np.array(self._codes, dtype=np.int64), names), self.statistics
 
 
-def _decoded(raw: ByteStream, ranges: SampleRanges, catalog: LabelCatalog) -> _Samples:
+def _decoded(raw: ByteStream, ranges: SampleRanges, catalog: LabelCatalog, texts: _LabelTexts) -> _Samples:
     """Raises _BrokenStream and NotEvaluated."""
     found = _StreamedSeries(ranges, catalog)
     rest, is_over = b"", False
@@ -360,4 +380,4 @@ def _decoded(raw: ByteStream, ranges: SampleRanges, catalog: LabelCatalog) -> _S
         rest = data[found.add(data, size) : size]
     if rest:
         raise _BrokenStream("the last frame is not whole")
-    return found.samples()
+    return found.samples(texts)

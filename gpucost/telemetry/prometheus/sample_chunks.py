@@ -50,7 +50,7 @@ class RangeStatistics:
     """By series (rows, as they come) and range, in growing arrays: whatever FUNCTIONS name, and samples read.
     A range without samples has count 0."""
 
-    def __init__(self, ranges: SampleRanges, rows: int = 256) -> None:
+    def __init__(self, ranges: SampleRanges, rows: int = 2048) -> None:
         self.ranges = ranges
         self.rows = self.samples = 0
         # Samples, resets, and the instant of the last one; 0 once the series ended.
@@ -96,7 +96,8 @@ class RangeStatistics:
 
     @property
     def bytes(self) -> int:
-        return self._counts.nbytes + self._values.nbytes + self._latest.nbytes
+        """Of the rows that are used: nothing is held in memory for the others."""
+        return self.rows * (8 + sum(each[:1].nbytes for each in (self._counts, self._values)))
 
     def _grow(self, rows: int) -> None:
         self.rows = max(self.rows, rows)

@@ -9,6 +9,7 @@ that follow one another (a restarted exporter) are added.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -453,29 +454,33 @@ class DcgmReader:
 
 
 class _LabelsByNumber:
-    """The labels of series, each set of them put together once: most metrics have the same."""
+    """The labels of series, each set of them put together once: most metrics have the same. May be shared by
+    threads."""
 
     def __init__(self) -> None:
         self._catalog = LabelCatalog()
         self.places: list[SeriesPlace] = []
         self.labels: list[SeriesLabels] = []
         self._rank = _NOTHING
+        self._lock = threading.Lock()
 
     def numbers(self, table: LabelTable) -> Codes:
-        found = self._catalog.numbers(table)
-        for key in self._catalog.keys[len(self.places) :]:
-            self.places.append((*zip(*key, strict=True),))
-            self.labels.append(dict(self.places[-1]))
-        return found
+        with self._lock:
+            found = self._catalog.numbers(table)
+            for key in self._catalog.keys[len(self.places) :]:
+                self.places.append((*zip(*key, strict=True),))
+                self.labels.append(dict(self.places[-1]))
+            return found
 
     def in_order(self, numbers: Codes) -> Codes:
         """Sorted by their labels."""
-        if len(self._rank) < len(self.places):
-            order = sorted(range(len(self.places)), key=self.places.__getitem__)
-            self._rank = np.empty(len(order), dtype=np.int64)
-            self._rank[order] = np.arange(len(order))
-        found: Codes = numbers[np.argsort(self._rank[numbers])]
-        return found
+        with self._lock:
+            if len(self._rank) < len(self.places):
+                order = sorted(range(len(self.places)), key=self.places.__getitem__)
+                self._rank = np.empty(len(order), dtype=np.int64)
+                self._rank[order] = np.arange(len(order))
+            found: Codes = numbers[np.argsort(self._rank[numbers])]
+            return found
 
 
 class _Facts(Generic[_Fact]):
