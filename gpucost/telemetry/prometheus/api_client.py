@@ -36,6 +36,7 @@ from gpucost.domain.errors import InputError, QueryRejected, SourceTimeout, Sour
 from gpucost.domain.time import MINUTE_MS
 from gpucost.telemetry.prometheus.promql import PromQL, label_name, samples
 from gpucost.telemetry.prometheus.query_response import (
+    AnsweredLabels,
     QueryResponse,
     checked,
     holding,
@@ -240,6 +241,7 @@ class PrometheusClient(PrometheusConnect):  # type: ignore[misc]
         """What reads samples themselves, where the server sends them; set by who has it."""
         self._turns, self._counting = RequestTurns(self.settings.most_at_once), threading.Lock()
         self._sleep, self._jitter, self._stopped = sleep, jitter, stopped
+        self._labels = AnsweredLabels()
         session = requests.Session()
         # Proxies and credentials come from the settings, never from the environment or ~/.netrc.
         session.trust_env = False
@@ -360,7 +362,7 @@ class PrometheusClient(PrometheusConnect):  # type: ignore[misc]
         with self._counting:
             self.stats.queries += 1
         status, body = self._at_its_turn(path, form)
-        answer = parse(self.url, status, body, key=key)
+        answer = parse(self.url, status, body, key=key, known=self._labels)
         with self._counting:
             self.stats.series += len(answer.result)
             if len(self.stats.infos) < _MOST_INFOS:

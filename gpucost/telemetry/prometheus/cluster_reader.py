@@ -333,7 +333,8 @@ def series_grid(answer: QueryResponse, first_ms: int, step_ms: int, number: int)
         instant_place(at, first_ms, step_ms, number)
     at = np.repeat(np.arange(len(found)), columns.lengths), places
     values[at], present[at] = columns.values, True
-    return SeriesGrid(LabelTable.of(each["metric"] for each in found), values, present)
+    table = LabelTable.of(each["metric"] for each in found) if answer.table is None else answer.table
+    return SeriesGrid(table, values, present)
 
 
 def numbers(result: Sequence[ResultSeries]) -> list[float]:

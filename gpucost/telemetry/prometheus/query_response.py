@@ -27,9 +27,11 @@ from gpucost.domain.errors import (
     shorten,
 )
 from gpucost.domain.time import LATEST_MS, iso
+from gpucost.telemetry.prometheus.series_labels import LabelCatalog, LabelTable, OrderedLabels
 
 _UNREACHABLE_STATUS = frozenset({429, 500, 502, 503, 504})
 _MOST_COUNTED = 1 << 53
+_MOST_SETS = 100_000
 BEYOND = 1e30
 """No real reading is larger; sums and products of values below it do not overflow."""
 _SOURCE = "the source"
@@ -80,12 +82,14 @@ class PointColumns:
 @dataclass(frozen=True, slots=True)
 class QueryResponse:
     """``result`` as in the API (vector, matrix or label sets), and the server's warnings and infos. Of a
-    vector or a matrix from one request also its points in ``columns``."""
+    vector or a matrix from one request also its points in ``columns``; of a matrix its labels in ``table``.
+    """
 
     result: list[ResultSeries]
     warnings: tuple[str, ...] = ()
     infos: tuple[str, ...] = ()
     columns: PointColumns | None = field(default=None, compare=False)
+    table: LabelTable | None = field(default=None, compare=False)
 
 
 class _VectorEntry(TypedDict):
@@ -94,7 +98,7 @@ class _VectorEntry(TypedDict):
 
 
 class _MatrixEntry(TypedDict):
-    metric: dict[str, str]
+    metric: msgspec.Raw
     values: list[tuple[float, str]]
 
 
@@ -116,14 +120,45 @@ _ENTRIES: Mapping[str, msgspec.json.Decoder[list[ResultSeries]]] = {
     "matrix": msgspec.json.Decoder(list[_MatrixEntry]),
 }
 _RESULTS = msgspec.json.Decoder(_ResultDocument)
+_LABELS = msgspec.json.Decoder(dict[str, str])
 
 
-def parse(server: str, status: int, body: bytes, *, key: str = "") -> QueryResponse:
+class AnsweredLabels:
+    """The labels of matrices, each text of them read once: those of one answer are mostly those of the one
+    before. May be shared by threads."""
+
+    def __init__(self) -> None:
+        self._ordered = OrderedLabels()
+        self._lock = threading.Lock()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._catalog = LabelCatalog()
+        self._numbers: dict[bytes, int] = {}
+        self._sets: dict[bytes, dict[str, str]] = {}
+
+    def of(self, texts: Sequence[bytes]) -> tuple[list[dict[str, str]], LabelTable]:
+        """Raises ValueError for a text that is no label set."""
+        with self._lock:
+            if len(self._sets) > _MOST_SETS:
+                self._forget()
+            for text in {*texts}.difference(self._sets):
+                labels = _LABELS.decode(text)
+                self._numbers[text] = self._catalog.number(self._ordered.key(labels))
+                self._sets[text] = labels
+            numbers = np.fromiter(map(self._numbers.__getitem__, texts), dtype=np.int64, count=len(texts))
+            return [*map(self._sets.__getitem__, texts)], LabelTable(self._catalog, numbers)
+
+
+def parse(
+    server: str, status: int, body: bytes, *, key: str = "", known: AnsweredLabels | None = None
+) -> QueryResponse:
     """The answer in ``body``. Raises the SourceError that fits; ``server`` names it in the message.
 
     Some answers are plain texts: with ``key`` each is made a label set, with the text under that key.
+    ``known`` are labels of answers before.
     """
-    found = _of_query(body) if status == 200 else None
+    found = _of_query(body, known or AnsweredLabels()) if status == 200 else None
     if found is not None:
         return found
     document = _document(body)
@@ -142,7 +177,7 @@ def parse(server: str, status: int, body: bytes, *, key: str = "") -> QueryRespo
     return QueryResponse(result, _warnings(document), _texts(document.get("infos")))
 
 
-def _of_query(body: bytes) -> QueryResponse | None:
+def _of_query(body: bytes, known: AnsweredLabels) -> QueryResponse | None:
     """A vector or a matrix, checked while it is read; None for all else, as for what is wrong with it."""
     try:
         with COLLECTOR.paused():
@@ -151,16 +186,18 @@ def _of_query(body: bytes) -> QueryResponse | None:
                 return None
             kind = document["data"]["resultType"]
             result = _ENTRIES[kind].decode(document["data"]["result"])
-            is_vector = kind == "vector"
-            values = (
-                [[each["value"]] for each in result] if is_vector else [each["values"] for each in result]
-            )
+            table, values = None, [[each["value"]] for each in result] if kind == "vector" else []
+            if kind == "matrix":
+                labels, table = known.of([bytes(each["metric"]) for each in result])
+                for each, own in zip(result, labels, strict=True):
+                    each["metric"] = own
+                values = [each["values"] for each in result]
             columns = _columns([*chain.from_iterable(values)], [*map(len, values)])
     except (KeyError, ValueError):
         return None
     if columns is None:
         return None
-    return QueryResponse(result, _warnings(document), _texts(document.get("infos")), columns)
+    return QueryResponse(result, _warnings(document), _texts(document.get("infos")), columns, table)
 
 
 def _columns(points: Sequence[tuple[float, str]], lengths: Sequence[int]) -> PointColumns | None:
@@ -208,12 +245,16 @@ def checked(
     back by less than a step (Thanos: query-range.align-range-with-step).
     """
     kept = [series for series in answer.result if series.get("values") != []]
-    names = {frozenset(series["metric"].items()) for series in kept}
     columns = answer.columns or columns_of(kept)
-    if len(names) < len(kept) or not _follow(columns, start_ms - step_ms + 1, end_ms, step_ms):
+    table = answer.table if len(kept) == len(answer.result) else None
+    if table is not None:
+        different = len(np.unique(table.codes))
+    else:
+        different = len({frozenset(series["metric"].items()) for series in kept})
+    if different < len(kept) or not _follow(columns, start_ms - step_ms + 1, end_ms, step_ms):
         _refuse(server, kept, start_ms, end_ms, step_ms)
     columns = PointColumns(columns.times, columns.values, [each for each in columns.lengths if each])
-    return QueryResponse(kept, answer.warnings, answer.infos, columns)
+    return QueryResponse(kept, answer.warnings, answer.infos, columns, table)
 
 
 def columns_of(found: Sequence[ResultSeries]) -> PointColumns:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import http.client
 import http.server
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import ClassVar
 
+import google_crc32c
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gpucost.attribution.frames import ClusterFrames
 from gpucost.contract.frames import FRAMES
@@ -18,9 +23,12 @@ from gpucost.domain.errors import InputError, SourceUnreachable
 from gpucost.domain.time import DAY_MS, HOUR_MS, Window
 from gpucost.service.settings.model import PrometheusSettings
 from gpucost.service.wiring import source as wiring
-from gpucost.telemetry.prometheus.api_client import ClientSettings, PrometheusClient
+from gpucost.telemetry.prometheus.api_client import ClientSettings, PrometheusClient, _ChunkedBody
 from gpucost.telemetry.prometheus.promql import by, equals, over_time, select
-from gpucost.telemetry.prometheus.remote_read import RemoteReader
+from gpucost.telemetry.prometheus.remote_read import RemoteReader, _BrokenStream, _StreamedSeries
+from gpucost.telemetry.prometheus.sample_chunks import PADDING, SampleRanges
+from gpucost.telemetry.prometheus.sample_expressions import NotEvaluated
+from gpucost.telemetry.prometheus.series_labels import LabelCatalog
 from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
 from gpucost.telemetry.upstream.kube_reader import UpstreamSettings
 from gpucost.telemetry.upstream.upstream_source import UpstreamSource
@@ -208,6 +216,12 @@ def test_who_sends_no_chunks_is_not_asked_again(status: int, kind: str) -> None:
         assert asked == ["/api/v1/read"]
 
 
+def framed(message: bytes) -> bytes:
+    """As a server sends it; a message of less than 128 bytes."""
+    checksum: int = google_crc32c.value(message)
+    return bytes([len(message)]) + checksum.to_bytes(4, "big") + message
+
+
 _STREAMED = "application/x-streamed-protobuf; proto=prometheus.ChunkedReadResponse"
 
 
@@ -220,6 +234,9 @@ _STREAMED = "application/x-streamed-protobuf; proto=prometheus.ChunkedReadRespon
         (200, b"\x05\x00\x00\x00", "not whole"),
         (200, b"query processing would load too many samples", "checksum|not whole|too long"),
         (200, b"\xff\xff\xff\xff\x7f" + bytes(64), "too long"),
+        (200, framed(b"no message"), "no message of series"),
+        (200, framed(b"\x0a\x05\x0a\x7f..."), "no message of series"),
+        (200, framed(b"\x0a\x08\x12\x00\x0a\x00\x12\x00\x0a\x00"), "no message of series"),
     ],
 )
 def test_an_answer_that_breaks_off_is_asked_again_and_said(status: int, body: bytes, said: str) -> None:
@@ -227,6 +244,41 @@ def test_an_answer_that_breaks_off_is_asked_again_and_said(status: int, body: by
         with pytest.raises(SourceUnreachable, match=said):
             read(url)
         assert len(asked) == 2
+
+
+def test_fields_that_nobody_knows_are_no_series() -> None:
+    unknown = b"\x12\x02ab\x18\x07\x25abcd\x29abcdefgh"
+    with answering(200, _STREAMED, framed(unknown)) as (url, _):
+        reader, found = read(url)
+        assert reader.is_there
+        assert found is not None
+        assert not len(found.table)
+
+
+@given(st.binary(max_size=120))
+@settings(max_examples=200, deadline=None)
+def test_whatever_a_frame_holds_is_read_or_refused(message: bytes) -> None:
+    whole = framed(message)
+    statistics = _StreamedSeries(SampleRanges(0, 1, 1, 1), LabelCatalog(lambda _: ((), ())))
+    with suppress(_BrokenStream, NotEvaluated):  # any other error would be one
+        assert statistics.add(whole + bytes(PADDING), len(whole)) == len(whole)
+
+
+@given(st.lists(st.binary(min_size=1, max_size=40), max_size=8), st.data())
+@settings(max_examples=100, deadline=None)
+def test_a_body_in_chunks_is_the_same_however_it_comes(chunks: list[bytes], data: st.DataObject) -> None:
+    sent = b"".join(b"%x;note=1\r\n%b\r\n" % (len(each), each) for each in chunks) + b"0\r\nT: 1\r\n\r\n"
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(sent)), max_size=12)))
+    body = _ChunkedBody()
+    found = [body.taken(sent[a:b]) for a, b in pairwise([0, *cuts, len(sent)]) if a < b]
+    assert b"".join(found) == b"".join(chunks)
+    assert body.is_whole
+
+
+@pytest.mark.parametrize("sent", [b"-5\r\nhello\r\n", b"\r\n", b"5\r\nhelloxx3\r\n", b"9" * (1 << 17)])
+def test_a_body_in_no_chunks_is_refused(sent: bytes) -> None:
+    with pytest.raises(http.client.IncompleteRead):
+        _ChunkedBody().taken(sent)
 
 
 def test_an_empty_answer_is_no_series() -> None:
