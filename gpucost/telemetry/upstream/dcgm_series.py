@@ -9,11 +9,9 @@ that follow one another (a restarted exporter) are added.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +30,7 @@ from gpucost.telemetry.prometheus.promql import (
 )
 from gpucost.telemetry.prometheus.query_response import BEYOND, whole_count
 from gpucost.telemetry.prometheus.sample_expressions import SeriesGrid
-from gpucost.telemetry.prometheus.series_labels import Codes, LabelCatalog, LabelTable
+from gpucost.telemetry.prometheus.series_labels import Codes
 from gpucost.telemetry.upstream.device_subjects import (
     NEEDLESS,
     DeviceSubject,
@@ -43,10 +41,8 @@ from gpucost.telemetry.upstream.device_subjects import (
     place_of,
 )
 from gpucost.telemetry.upstream.kube_reader import KubeStateReader
+from gpucost.telemetry.upstream.series_facts import NOTHING, LabelsByNumber, NumberedFacts, NumbersInOrder
 
-_Fact = TypeVar("_Fact", bound=Hashable)
-_NOTHING: Codes = np.empty(0, dtype=np.int64)
-_UNKNOWN = -2
 _SNAP_MS = 100
 _FEW_STEPS = 48
 # Corrupt samples are few, and searched for one by one; where they are many, their steps are left out whole.
@@ -112,12 +108,12 @@ class DcgmReader:
     _scales: dict[str, dict[SeriesPlace, UnitScale | None]] = field(default_factory=dict)
     _most: int = 0
     _ahead: dict[object, StepStatistics] = field(default_factory=dict)
-    _labels: _LabelsByNumber = field(default_factory=lambda: _LabelsByNumber())
+    _labels: LabelsByNumber = field(default_factory=LabelsByNumber)
 
     def __post_init__(self) -> None:
         # By number of labels.
-        self._subjects = _Facts(lambda number: self.subjects.of(self._labels.labels[number]))
-        self._sources = _Facts(lambda number: self.subjects.source("", self._labels.labels[number]))
+        self._subjects = NumberedFacts(lambda number: self.subjects.of(self._labels.labels[number]))
+        self._sources = NumberedFacts(lambda number: self.subjects.source("", self._labels.labels[number]))
 
     @property
     def length_ms(self) -> int:
@@ -222,9 +218,9 @@ class DcgmReader:
         """Series that follow one another added up, of copies the one with more samples; never more than the
         step."""
         numbers = [rows.numbers for rows in found]
-        subjects = _NumbersInOrder.of([self._subjects.codes(each) for each in numbers])
+        subjects = NumbersInOrder.of([self._subjects.codes(each) for each in numbers])
         # Those of another name are of another source.
-        sources = _NumbersInOrder.of(
+        sources = NumbersInOrder.of(
             [self._sources.codes(each) * len(found) + at for at, each in enumerate(numbers)]
         )
         keys = self._keys(subjects)
@@ -232,7 +228,7 @@ class DcgmReader:
         shape = (max(1, len(sources.values)), len(keys), len(self.steps))
         return DeviceReading(keys, *_added(found, at, shape, self.length_ms, self.interval_ms))
 
-    def _keys(self, subjects: _NumbersInOrder) -> dict[DeviceSubject, int]:
+    def _keys(self, subjects: NumbersInOrder) -> dict[DeviceSubject, int]:
         """Subjects by their codes, numbered."""
         return {self._subjects.values[code]: at for at, code in enumerate(subjects.values.tolist())}
 
@@ -257,7 +253,7 @@ class DcgmReader:
             means = stats.grids["sum"][rows] / stats.grids["count"][rows]
             means = np.where(means <= scale.highest, means / scale.per, np.nan)
             found.append((self._subjects.codes(stats.numbers[rows]), means))
-        subjects = _NumbersInOrder.of([codes for codes, _ in found])
+        subjects = NumbersInOrder.of([codes for codes, _ in found])
         largest = np.full((len(subjects.values), len(self.steps)), np.nan)
         for place, (_, means) in zip(subjects.places, found, strict=True):
             np.fmax.at(largest, place, means)
@@ -303,7 +299,7 @@ class DcgmReader:
         of = {key: self._labels.numbers(table) for key, table in tables.items()}
         seen = [of[id(grid.table)][grid.any_rows] for _, _, grid in found]
         # In the order of a server's answer, so that sums are of the same order whatever was asked.
-        numbers = self._labels.in_order(np.unique(np.concatenate(seen))) if seen else _NOTHING
+        numbers = self._labels.in_order(np.unique(np.concatenate(seen))) if seen else NOTHING
         place = np.full(len(self._labels.labels), -1)
         place[numbers] = np.arange(len(numbers))
         grids = {key: np.full((len(numbers), len(self.steps)), np.nan) for key in read}
@@ -370,7 +366,7 @@ class DcgmReader:
 
     def _intervals_of(self, name: str, stats: StepStatistics, rows: Codes) -> Floats:
         """``_interval`` of each of these rows."""
-        sources = _NumbersInOrder.of([self._sources.codes(stats.numbers[rows])])
+        sources = NumbersInOrder.of([self._sources.codes(stats.numbers[rows])])
         (of,) = sources.places
         # The first row of each.
         first = [int(rows[np.argmax(of == at)]) for at in range(len(sources.values))]
@@ -451,80 +447,6 @@ class DcgmReader:
                 times, values = points(each)
                 found[row] = np.array(times, dtype=np.float64), np.array(values, dtype=np.float64)
         return found
-
-
-class _LabelsByNumber:
-    """The labels of series, each set of them put together once: most metrics have the same. May be shared by
-    threads."""
-
-    def __init__(self) -> None:
-        self._catalog = LabelCatalog()
-        self.places: list[SeriesPlace] = []
-        self.labels: list[SeriesLabels] = []
-        self._rank = _NOTHING
-        self._lock = threading.Lock()
-
-    def numbers(self, table: LabelTable) -> Codes:
-        with self._lock:
-            found = self._catalog.numbers(table)
-            for key in self._catalog.keys[len(self.places) :]:
-                self.places.append((*zip(*key, strict=True),))
-                self.labels.append(dict(self.places[-1]))
-            return found
-
-    def in_order(self, numbers: Codes) -> Codes:
-        """Sorted by their labels."""
-        with self._lock:
-            if len(self._rank) < len(self.places):
-                order = sorted(range(len(self.places)), key=self.places.__getitem__)
-                self._rank = np.empty(len(order), dtype=np.int64)
-                self._rank[order] = np.arange(len(order))
-            found: Codes = numbers[np.argsort(self._rank[numbers])]
-            return found
-
-
-class _Facts(Generic[_Fact]):
-    """What is worked out once of each number. Equal ones have one code, None has -1."""
-
-    def __init__(self, work: Callable[[int], _Fact | None]) -> None:
-        self._work = work
-        self.values: list[_Fact] = []
-        self._code_of: dict[_Fact, int] = {}
-        self._codes = _NOTHING
-
-    def codes(self, numbers: Codes) -> Codes:
-        most = int(numbers.max(initial=-1)) + 1
-        if most > len(self._codes):
-            more = np.full(most - len(self._codes), _UNKNOWN)
-            self._codes = np.concatenate((self._codes, more))
-        for number in numbers[self._codes[numbers] == _UNKNOWN].tolist():
-            fact = self._work(number)
-            self._codes[number] = -1 if fact is None else self._code_of.setdefault(fact, len(self.values))
-            if self._codes[number] == len(self.values) and fact is not None:
-                self.values.append(fact)
-        return self._codes[numbers]
-
-    def of(self, number: int) -> _Fact:
-        """Of a number that has one."""
-        return self.values[int(self.codes(np.array([number]))[0])]
-
-
-@dataclass(frozen=True, slots=True)
-class _NumbersInOrder:
-    """Numbers in the order in which they come first, and of each list the place of each there."""
-
-    values: Codes
-    places: Sequence[Codes]
-
-    @classmethod
-    def of(cls, lists: Sequence[Codes]) -> _NumbersInOrder:
-        every = np.concatenate([_NOTHING, *lists])
-        values, first, of = np.unique(every, return_index=True, return_inverse=True)
-        order = np.argsort(first)
-        place = np.empty(len(order), dtype=np.int64)
-        place[order] = np.arange(len(order))
-        ends = np.cumsum([len(each) for each in lists], dtype=np.int64)
-        return cls(values[order], np.split(place[of], ends)[: len(lists)])
 
 
 def _question(name: str, asked: Mapping[str, StepQuery]) -> object:
