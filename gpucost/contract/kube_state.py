@@ -79,6 +79,13 @@ _UNFIT = re.compile(r"[^a-zA-Z0-9_]")
 _MIG = re.compile(r"nvidia_com_mig_(?P<profile>\d+g_\d+gb)(?P<media>_me)?(?P<shared>_shared)?\Z")
 
 
+OPTIONAL = (
+    *(INIT_REQUESTS, RESOURCE_CLAIMS, POD_OWNER, POD_LABELS, POD_ANNOTATIONS, NAMESPACE_LABELS),
+    *(metric for _, metric, _ in (*OWNERS_OF, *OWNER_LABELS)),
+)
+"""What is exported only where somebody asked for it, or where there are such objects."""
+
+
 @lru_cache(maxsize=4096)
 def sanitised(name: str) -> str:
     """``nvidia.com/gpu`` -> ``nvidia_com_gpu``, as the value of label ``resource`` and within label names."""

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
+from functools import lru_cache
 
 from gpucost.domain.errors import InputError
 
@@ -148,6 +149,7 @@ _AMD_PARTITION_RESOURCE = re.compile(r"amd\.com/(?P<style>[sdtqc]px_nps[0-9])\Z"
 _MIG_RESOURCE = re.compile(r"(?:gpu\.)?nvidia\.com/mig-(?P<profile>[0-9a-z.+]+?)(?P<shared>\.shared)?\Z")
 
 
+@lru_cache(maxsize=1024)
 def parse_product(label: str) -> GpuProduct:
     """``NVIDIA-H100-80GB-HBM3-MIG-1g.10gb-SHARED`` -> (H100, 1g.10gb, shared).
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
 
 from gpucost.cluster.views.ownership import (
@@ -193,6 +193,8 @@ class PodOwners:
 
     def _about(self, metric: str, labels: Sequence[str]) -> Iterable[ResultSeries]:
         """Label sets by uid and ``labels``, of the pods of this window."""
+        if not self._reader.exports(metric, self._evidence):
+            return []
         gpus = over_time(
             "last_over_time",
             self._reader.select(ksm.REQUESTS, self._reader.is_gpu),
@@ -203,6 +205,8 @@ class PodOwners:
         return [series for series in self._ask(grouped) if series["metric"].get("uid") in self._uids]
 
     def _all(self, metric: str, labels: Sequence[str]) -> list[ResultSeries]:
+        if not self._reader.exports(metric, self._evidence):
+            return []
         latest = over_time("last_over_time", self._reader.select(metric), self._evidence.range_ms)
         return self._ask(by("group", labels, latest))
 
@@ -229,9 +233,17 @@ def _as_owner(ref: OwnerKey) -> OwnerReference:
 
 def _first(places: Sequence[KubeLabels], keys: Sequence[str]) -> str:
     """The first value, by place and then by key, from a label or an annotation."""
+    names = _names_of(tuple(keys))
     for place in places:
-        for key in keys:
-            found = place.get(ksm.label_name(key)) or place.get(ksm.annotation_name(key))
-            if found:
-                return found
+        if place and not names.isdisjoint(place):
+            for key in keys:
+                found = place.get(ksm.label_name(key)) or place.get(ksm.annotation_name(key))
+                if found:
+                    return found
     return ""
+
+
+@cache
+def _names_of(keys: tuple[str, ...]) -> frozenset[str]:
+    """All names that the keys have as labels of series."""
+    return frozenset(name for key in keys for name in (ksm.label_name(key), ksm.annotation_name(key)))

@@ -100,6 +100,8 @@ class PodRequests:
     def _add_init(
         self, reader: KubeStateReader, evidence: ScrapeEvidence, together: dict[PodResourceKey, float]
     ) -> None:
+        if not reader.exports(ksm.INIT_REQUESTS, evidence):
+            return
         # A node is not in all of these series: the one of the pod's containers counts.
         found = [
             (key, value)
@@ -233,15 +235,19 @@ class _Told:
 def read_pods(reader: KubeStateReader, groups: ScrapeGroups) -> PodSpans:
     """All pods that held GPUs at some time of the evidence."""
     evidence = groups.evidence
+    reader.exports(ksm.INIT_REQUESTS, evidence)  # asked before several threads want to know it
     batch = reader.batch()
     of_requests = batch.add(partial(PodRequests, reader, groups))
     phases, claims = (
         batch.add(partial(_ended, reader, evidence)),
-        batch.add(partial(_claims, reader, evidence)),
+        batch.add(partial(_claims, reader, evidence, (ksm.SCHEDULED, ksm.COMPLETED))),
     )
     batch.ask()
-    requests, by_phase = of_requests.result(), phases.result()
-    told = _Told(claims.result(), _completed(reader, evidence) if by_phase is None else by_phase)
+    requests, by_phase, known = of_requests.result(), phases.result(), claims.result()
+    if any(ksm.SCHEDULED not in known.get(uid, {}) for uid, _ in requests.units):
+        others = _claims(reader, evidence, (ksm.STARTED, ksm.CREATED))
+        known = {uid: {**known.get(uid, {}), **others.get(uid, {})} for uid in {*known, *others}}
+    told = _Told(known, _completed(reader, evidence) if by_phase is None else by_phase)
     rows: dict[frozenset[TargetKey], list[PodResourceKey]] = defaultdict(list)
     for uid, resource in requests.units:
         rows[frozenset(requests.targets.get(uid, ()))].append((uid, resource))
@@ -340,15 +346,17 @@ def _of_gpus(reader: KubeStateReader, expression: PromQL, evidence: ScrapeEviden
     return where_any(expression, gpus, ("uid",))
 
 
-def _claims(reader: KubeStateReader, evidence: ScrapeEvidence) -> Mapping[str, Mapping[str, float]]:
-    """By uid: each timestamp of its object, by metric."""
-    latest = over_time("last_over_time", reader.select((*_STARTS, ksm.COMPLETED)), evidence.range_ms)
+def _claims(
+    reader: KubeStateReader, evidence: ScrapeEvidence, names: Sequence[str]
+) -> Mapping[str, Mapping[str, float]]:
+    """By uid: each of these timestamps of its object, by metric."""
+    latest = over_time("last_over_time", reader.select(names), evidence.range_ms)
     result = reader.vector(
         _of_gpus(reader, by("max", ("__name__", "uid"), latest), evidence), evidence.end_ms
     )
     claims: dict[str, dict[str, float]] = defaultdict(dict)
-    names = zip(column(result, "__name__"), column(result, "uid"), strict=True)
-    for (name, uid), value in zip(names, numbers(result), strict=True):
+    keys = zip(column(result, "__name__"), column(result, "uid"), strict=True)
+    for (name, uid), value in zip(keys, numbers(result), strict=True):
         claims[uid][name] = value
     return claims
 

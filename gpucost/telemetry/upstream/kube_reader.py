@@ -145,6 +145,21 @@ class KubeStateReader(ClusterReader):
         values = zip(*targets, strict=True)
         return [one_of(name, sorted({*each})) for name, each in zip(TARGET_LABELS, values, strict=False)]
 
+    def exports(self, metric: str, evidence: ScrapeEvidence) -> bool:
+        """Whether there may be samples of this metric in the evidence. One request, which the server's index
+        answers, tells it of all metrics that many clusters lack; not to be called first by several threads
+        at once."""
+        of_others = (each[1] for each in self.existing.custom_resources)
+        optional = tuple(sorted({*ksm.OPTIONAL, *of_others}))
+        if metric not in optional:
+            return True
+
+        def ask() -> frozenset[str]:
+            selector = self.select_of_all(optional)
+            return frozenset(self.label_values("__name__", selector, evidence.start_ms, evidence.end_ms))
+
+        return metric in self.once(("exports", evidence.start_ms, evidence.end_ms), ask)
+
     def resource(self, found: str) -> str | None:
         """The resource that a value of the label ``resource`` stands for; None if it is not a GPU."""
         return ksm.resource_name(found, self.known)

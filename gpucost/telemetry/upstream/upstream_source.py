@@ -236,7 +236,8 @@ def _capacity_by(cluster: str, window: Window, asks_boards: bool) -> DataProblem
 def unread_claims(reader: KubeStateReader, evidence: ScrapeEvidence) -> list[DataProblem]:
     """A problem where any pod has a claim, as kube-state-metrics exports it from 2.20 on."""
     latest = over_time("last_over_time", reader.select(ksm.RESOURCE_CLAIMS), evidence.range_ms)
-    if not reader.vector(by("group", (), latest), evidence.end_ms):
+    is_there = reader.exports(ksm.RESOURCE_CLAIMS, evidence)
+    if not is_there or not reader.vector(by("group", (), latest), evidence.end_ms):
         return []
     return [_problem(DataProblemCode.NOT_OBSERVED, reader.cluster, evidence.window, CLAIMS_TEXT, None)]
 
