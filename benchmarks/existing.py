@@ -14,8 +14,9 @@ and the samples stored in the series that were read.
 
 With ``--blocks``, blocks are kept in that folder, and those that are there are measured again. ``--growth``
 prints what samples of some hours of 100, 1,000 and 10,000 GPUs cost. ``--opencost`` measures OpenCost's own
-queries over the same days instead, beside a report with use and one without; with ``--cost-only``, blocks
-hold kube-state-metrics' series alone, and the report without use is measured alone.
+queries over the same days instead, beside a report with use and one without: blocks hold all series that they
+look for, those of cAdvisor and OpenCost too; with ``--cost-only`` none of use of GPUs, and the report without
+use is measured alone.
 """
 
 from __future__ import annotations
@@ -196,12 +197,14 @@ def served(args: argparse.Namespace, gpus: int, days: float) -> Iterator[tuple[s
     try:
         began = time.perf_counter()
         world = big_world(gpus, args.pods * gpus / 1000 / MONTH_DAYS, days)
-        kind = "kube" if args.cost_only else "data"
+        beside = args.opencost or args.cost_only
+        kind = ("kube" if args.cost_only else "data") + ("-opencost" if beside else "")
         data = folder / f"{kind}-{gpus}-{args.pods}-{days:g}-{args.scrape}"
         if not data.exists():
             write_blocks(
                 *(world, args.scrape * SECOND_MS, data, lambda part: print(f"{part:.0%}", flush=True)),
                 with_use=not args.cost_only,
+                with_opencost=beside,
             )
             compact(data)
         written = [json.loads(meta.read_text()) for meta in data.glob("*/meta.json")]

@@ -1,8 +1,9 @@
 """What OpenCost asks Prometheus for one day's allocations, to be asked beside gpucost's own questions.
 
-The queries of opencost v1.112.0, pkg/costmodel/allocation.go (``queryFmt...``), with its defaults: a window
-of a day, looks every 5 minutes, one cluster. The few that only shared volumes and load balancers of a cloud
-need are among them: OpenCost asks them always.
+The queries of OpenCost 1.112 (compared with pkg/costmodel/allocation.go of its repository; later releases ask
+the same in modules/prometheus-source), with its defaults: a window of a day, looks every 5 minutes, one
+cluster. The few that only shared volumes and load balancers of a cloud need are among them: OpenCost asks
+them always. The largest use of CPUs it asks of a recording rule first, and in a subquery where there is none.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from gpucost.domain.time import DAY_MS, SECOND_MS, Window
 _BOX = 'container!="", container!="POD", node!=""'
 _USED = 'container!="", container_name!="POD", container!="POD"'
 _OF_BOX = "(container, pod, namespace, node, cluster_id)"
-_OF_USE = "(container_name, container, pod_name, pod, namespace, node, instance, cluster_id)"
+_OF_USE = "(container_name, container, pod_name, pod, namespace, instance, cluster_id)"
+_UNITS = {"memory": ', unit="byte"', "cpu": ', unit="core"'}
 _NODE = "(node, cluster_id, instance_type, provider_id)"
 _NETWORK = "kubecost_pod_network_egress_bytes_total"
 
@@ -27,7 +29,8 @@ def _mean(metric: str, matchers: str, by: str, operator: str = "avg", function: 
 
 
 def _requested(resource_name: str) -> str:
-    return _mean("kube_pod_container_resource_requests", f'resource="{resource_name}", {_BOX}', _OF_BOX)
+    of_resource = f'resource="{resource_name}"{_UNITS.get(resource_name, "")}, {_BOX}'
+    return _mean("kube_pod_container_resource_requests", of_resource, _OF_BOX)
 
 
 def _network(matchers: str) -> str:
@@ -43,7 +46,10 @@ QUERIES = (
     _mean("container_cpu_allocation", _BOX, _OF_BOX),
     _requested("cpu"),
     _mean("container_cpu_usage_seconds_total", _USED, _OF_USE, "avg", "rate"),
-    f"max(max_over_time(irate(container_cpu_usage_seconds_total{{{_USED}}}[5m])[1d:5m])) by {_OF_USE}",
+    _mean("kubecost_container_cpu_usage_irate", "", _OF_USE, "max", "max_over_time"),
+    'max(max_over_time(irate(container_cpu_usage_seconds_total{container!="POD", container!=""}[10m])'
+    "[1d:5m])) "
+    "by (container, pod_name, pod, namespace, instance, cluster_id)",
     _requested("nvidia_com_gpu"),
     _mean("DCGM_FI_PROF_GR_ENGINE_ACTIVE", 'container!=""', "(container, pod, namespace, cluster_id)"),
     _mean(
@@ -71,8 +77,11 @@ QUERIES = (
     "avg(avg_over_time(kubecost_network_region_egress_cost[1d])) by (cluster_id)",
     _network('internet="true"'),
     "avg(avg_over_time(kubecost_network_internet_egress_cost[1d])) by (cluster_id)",
-    "sum(increase(container_network_receive_bytes_total[1d])) by (pod_name, pod, namespace, cluster_id)",
-    "sum(increase(container_network_transmit_bytes_total[1d])) by (pod_name, pod, namespace, cluster_id)",
+    *(
+        f'sum(increase(container_network_{way}_bytes_total{{pod!=""}}[1d])) '
+        "by (pod_name, pod, namespace, cluster_id)"
+        for way in ("receive", "transmit")
+    ),
     "avg_over_time(kube_node_labels[1d])",
     "avg_over_time(kube_namespace_labels[1d])",
     "avg_over_time(kube_namespace_annotations[1d])",

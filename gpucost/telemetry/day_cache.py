@@ -272,13 +272,14 @@ _ARROW = {
 class DayCounts:
     """What the server counts of each day of ``days``: scrapes of kube-state-metrics, every one of them, and
     at a few instants of the day the series of requests and nodes, and with ``reads_use`` of devices. One
-    query for all days of a cluster."""
+    query for all days of a cluster. ``jobs`` are the scrape jobs of kube-state-metrics, asked for where they
+    are not given."""
 
-    def __init__(self, reader: KubeStateReader, days: Window) -> None:
-        jobs = reader.label_values(
-            "job", reader.select_of_all(kube_state.NODE_CREATED), days.start_ms, days.end_ms
-        )
-        up = over_time("count_over_time", reader.select_of_all(kube_state.UP, one_of("job", jobs)), DAY_MS)
+    def __init__(self, reader: KubeStateReader, days: Window, jobs: Sequence[str] | None = None) -> None:
+        shown = reader.select_of_all(kube_state.NODE_CREATED)
+        self.jobs = reader.label_values("job", shown, days.start_ms, days.end_ms) if jobs is None else jobs
+        scrapes = reader.select_of_all(kube_state.UP, one_of("job", self.jobs))
+        up = over_time("count_over_time", scrapes, DAY_MS)
         parts = {"scrapes": by("sum", (), up)}
         wanted = {
             "requests": reader.select_of_all(kube_state.REQUESTS, reader.is_gpu),

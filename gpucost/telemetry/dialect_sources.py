@@ -34,7 +34,16 @@ from gpucost.contract.frames import (
     SIGNALS,
     FrameSpec,
 )
-from gpucost.domain.errors import DataProblem, InputError, NotCovered, SourceError
+from gpucost.contract.kube_state import NODE_CREATED
+from gpucost.contract.metrics import STATE_UP
+from gpucost.domain.errors import (
+    DataProblem,
+    InputError,
+    NotCovered,
+    SourceError,
+    SourceTimeout,
+    SourceUnreachable,
+)
 from gpucost.domain.time import DAY_MS, HOUR_MS, Window
 from gpucost.telemetry.day_cache import DayCache, DayCounts
 from gpucost.telemetry.evidence.frame_rows import (
@@ -44,6 +53,8 @@ from gpucost.telemetry.evidence.frame_rows import (
     joined,
 )
 from gpucost.telemetry.prometheus.api_client import PrometheusClient, QueryStats
+from gpucost.telemetry.prometheus.cluster_reader import whole
+from gpucost.telemetry.prometheus.promql import equals, select
 from gpucost.telemetry.prometheus.request_turns import begun
 from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
 from gpucost.telemetry.prometheus_source import PrometheusSource
@@ -132,6 +143,11 @@ class DailyUpstreamSource(UpstreamSource):
         self._begin(cluster, window)
         return self._day(cluster, window).read
 
+    @property
+    def by_day(self) -> DailyUpstreamSource:
+        """As FallbackSource.by_day."""
+        return self
+
     def kept(self, cluster: str, span: Window) -> KeptDays | None:
         """Where to keep what is made of ``span``; None where any of it may still change. Raises
         SourceError."""
@@ -140,8 +156,51 @@ class DailyUpstreamSource(UpstreamSource):
         counted = self._counts(cluster)
         if counted is None:
             return None
-        counts = [counted.of(each) for each in span.split(DAY_MS)]
-        return KeptDays(self._cache, json.dumps([cluster, span.start_ms, span.end_ms, counts]))
+        return KeptDays(self._cache, _mark(cluster, span, counted))
+
+    def remember(self, span: Window, clusters: Sequence[str], *, only: bool) -> None:
+        """Keep what ``kept`` says of ``span`` of all ``clusters``, or of the ``only`` one that was asked
+        for, so that ``kept_as_before`` need not find out again. Raises SourceError."""
+        counted = {cluster: self._counts(cluster) for cluster in clusters}
+        known = {cluster: [*each.jobs] for cluster, each in counted.items() if each is not None}
+        if self._cache is None or len(known) < len(counted):
+            return
+        marks = [_mark(cluster, span, each) for cluster, each in counted.items() if each is not None]
+        told = {"jobs": known, "marks": marks, "there": self._clusters_in(span)}
+        self._cache.put_bytes(_note(span, clusters[0] if only else None), json.dumps(told).encode())
+
+    def kept_as_before(self, span: Window, only: str | None) -> tuple[tuple[str, ...], list[KeptDays]] | None:
+        """The clusters of ``span``, or the ``only`` one, and where to find what was made of each, as it was
+        remembered: where the server has the same clusters and counts the same as then. A request for each
+        cluster and two for all, in the place of some twenty. Raises SourceUnreachable and SourceTimeout."""
+        content = None if self._cache is None else self._cache.get_bytes(_note(span, only))
+        if self._cache is None or content is None:
+            return None
+        told = json.loads(content)
+        try:
+            if told["there"] != self._clusters_in(span):
+                return None
+            marks = [
+                _mark(cluster, span, DayCounts(self._reader(cluster, span), span, jobs))
+                for cluster, jobs in told["jobs"].items()
+            ]
+        except (SourceUnreachable, SourceTimeout):
+            raise
+        except SourceError:
+            return None
+        if marks != told["marks"]:
+            return None
+        return (*told["jobs"],), [KeptDays(self._cache, mark) for mark in marks]
+
+    def _clusters_in(self, span: Window) -> list[list[str]]:
+        """The names of clusters within ``span``, in series of this dialect and of gpucost's own."""
+        label, matchers = self._settings.cluster_label, self._settings.matchers.items()
+        found = []
+        for name in (NODE_CREATED, STATE_UP.name):
+            selector = select(name, [equals(*each) for each in matchers])
+            answer = self._client.label_values(label, selector, span.start_ms, span.end_ms)
+            found.append(sorted(str(each["label"]) for each in whole(answer, "clusters")))
+        return found
 
     def _begin(self, cluster: str, window: Window) -> None:
         """Begin to read the days after ``window``. What fails is raised where that day is asked for."""
@@ -251,6 +310,15 @@ class DailyUpstreamSource(UpstreamSource):
             return self._counted[cluster]
 
 
+def _mark(cluster: str, span: Window, counted: DayCounts) -> str:
+    counts = [counted.of(each) for each in span.split(DAY_MS)]
+    return json.dumps([cluster, span.start_ms, span.end_ms, counts])
+
+
+def _note(span: Window, only: str | None) -> str:
+    return json.dumps(["counts as they were", span.start_ms, span.end_ms, only])
+
+
 def joined_days(days: Sequence[ClusterFrames], window: Window) -> ClusterFrames:
     """The frames of ``window`` out of consecutive ``days``: an interval that goes on over midnight becomes
     one row, and a problem of missing data stays only where no day has the data."""
@@ -348,6 +416,11 @@ class FallbackSource:
         if self._own.covered(cluster) is not None or not isinstance(existing, DailyUpstreamSource):
             return None
         return existing.kept(cluster, span)
+
+    @property
+    def by_day(self) -> DailyUpstreamSource | None:
+        """The source of days that are kept."""
+        return self._existing if isinstance(self._existing, DailyUpstreamSource) else None
 
     def read(self, cluster: str, window: Window) -> ClusterFrames:
         """Raises what the source that was read last raises. Where gpucost's own series have a long gap, the

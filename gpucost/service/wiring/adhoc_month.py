@@ -70,14 +70,16 @@ def read_month(
     """
     asked = only or month.window
     source = open_source(settings, book, now, look=TrialLook(now(), asked, not cost_only, refreshes))
-    known = source.clusters()
-    if cluster is not None and cluster not in known:
-        raise InputError("--cluster", cluster, ", ".join(known) or "nothing: the source knows no cluster")
-    wanted = known if cluster is None else (cluster,)
     with TemporaryDirectory(prefix="gpucost-") as folder:
         file = Path(folder) / "month.db"
-        kept = _KeptLedger.of(settings, book, teams, source, wanted, asked)
+        wanted, kept = _KeptLedger.as_before(settings, book, teams, source, cluster, asked)
         is_there = kept is not None and kept.restore(file)
+        if not is_there:
+            wanted = _wanted(source, cluster)
+            kept = _KeptLedger.of(settings, book, teams, source, wanted, asked)
+            is_there = kept is not None and kept.restore(file)
+            if kept is not None:
+                kept.remember(source, wanted, asked, only=cluster is not None)
         with Ledger.open(f"sqlite:///{file}", now=now) as ledger:
             failures: list[WindowFailure] = []
             for name in () if is_there else wanted:
@@ -87,6 +89,13 @@ def read_month(
             yield AdhocMonth(
                 build_reporting(ledger, teams, keeps=False), ledger, source, wanted, tuple(failures)
             )
+
+
+def _wanted(source: IntervalSource, cluster: str | None) -> tuple[str, ...]:
+    known = source.clusters()
+    if cluster is not None and cluster not in known:
+        raise InputError("--cluster", cluster, ", ".join(known) or "nothing: the source knows no cluster")
+    return known if cluster is None else (cluster,)
 
 
 @dataclass(frozen=True)
@@ -121,10 +130,30 @@ class _KeptLedger:
                 return None
             marks.append(kept.mark)
             cache = kept.cache
-        if cache is None:
-            return None
-        told = (settings, book.file, teams.file)
-        return cls(cache, json.dumps([*(each.model_dump_json() for each in told), *marks]))
+        return None if cache is None else cls(cache, _key(settings, book, teams, marks))
+
+    @classmethod
+    def as_before(
+        cls,
+        settings: Settings,
+        book: PriceBook,
+        teams: TeamRules,
+        source: IntervalSource,
+        cluster: str | None,
+        asked: Window,
+    ) -> tuple[tuple[str, ...], _KeptLedger | None]:
+        """As ``of`` at the last time, with the clusters, where the server still counts the same."""
+        by_day = source.by_day if isinstance(source, (FallbackSource, DailyUpstreamSource)) else None
+        found = None if by_day is None else by_day.kept_as_before(asked, cluster)
+        if found is None:
+            return (), None
+        clusters, kept = found
+        return clusters, cls(kept[0].cache, _key(settings, book, teams, [each.mark for each in kept]))
+
+    def remember(self, source: IntervalSource, clusters: Sequence[str], asked: Window, *, only: bool) -> None:
+        by_day = source.by_day if isinstance(source, (FallbackSource, DailyUpstreamSource)) else None
+        if by_day is not None:
+            by_day.remember(asked, clusters, only=only)
 
     def restore(self, file: Path) -> bool:
         """Whether ``file`` is now the ledger as it was kept."""
@@ -138,6 +167,11 @@ class _KeptLedger:
     def keep(self, file: Path) -> None:
         with closing(sqlite3.connect(file)) as connection:
             self.cache.put_bytes(self.key, zlib.compress(connection.serialize(), 1))
+
+
+def _key(settings: Settings, book: PriceBook, teams: TeamRules, marks: Sequence[str]) -> str:
+    told = (settings, book.file, teams.file)
+    return json.dumps([*(each.model_dump_json() for each in told), *marks])
 
 
 def _cluster(

@@ -436,8 +436,14 @@ def test_of_days_that_are_all_over_nothing_is_made_again(
     other = PriceBook(book.file.model_copy(update={"prices": without}))
     found: list[tuple[str, int]] = []
     span = Window(day(0).start_ms, day(OVER).start_ms)
-    for prices, refreshes in ((book, False), (book, False), (other, False), (book, True)):
+    others = [["another"], []]
+    for prices, refreshes, clusters in (
+        *((book, False, None), (book, False, None), (other, False, None), (book, False, others)),
+        *((book, True, None), (book, False, None)),
+    ):
         asked.clear()
+        if clusters is not None:
+            monkeypatch.setattr(DailyUpstreamSource, "_clusters_in", lambda *_: others)
         with read_month(
             *(settings, prices, TeamRules.default(), Month(2026, 10), lambda: NOW),
             only=span,
@@ -449,12 +455,15 @@ def test_of_days_that_are_all_over_nothing_is_made_again(
         document = to_json(months.report)
         found.append((re.sub(r'"made_at": "[^"]*"', "", document), len(asked)))
     texts, counts = zip(*found, strict=True)
-    assert texts[0] == texts[1] == texts[3]
+    assert texts[0] == texts[1] == texts[3] == texts[4] == texts[5]
     assert texts[2] != texts[0]
-    # What clusters there are, what is covered, and the counts of the days.
-    assert counts[1] < 25
-    assert counts[1] <= counts[2] < counts[0]
-    assert counts[3] >= counts[0]
+    # The clusters of both dialects, and the counts of all days.
+    assert counts[1] == 3
+    assert counts[1] < counts[2] < counts[0]
+    # Where there is another cluster, all is found out again: what is covered, and who is believed.
+    assert counts[1] < counts[3] < counts[0]
+    assert counts[4] > 0.9 * counts[0]
+    assert counts[5] == 1, "of the clusters it was told"
 
 
 def test_what_is_covered_by_own_series_is_asked_once(client: AskedClient) -> None:
