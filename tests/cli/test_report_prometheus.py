@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -84,6 +90,38 @@ def test_what_the_book_has_no_price_for_is_priced_by_opencost(url: str, run: Run
     boards = VARIANT.world.node("l4-1").boards
     assert found["price_nano"] == round(L4_HOUR / boards * 10**9)
     assert found["source"] == f"OpenCost node_total_hourly_cost / {boards} boards"
+
+
+def test_on_a_terminal_cost_comes_first_and_then_the_whole(url: str, run: Run, tmp_path: Path) -> None:
+    piped = run("report", "2026-10", "--prometheus", url)
+    assert FIRST not in piped.stdout
+    shown = on_terminal(("report", "2026-10", "--prometheus", url), tmp_path)
+    first, _, rest = shown.partition(FIRST)
+    said = re.search(r"([\d,.]+) USD for ([\d,.]+ GPU-hours)", piped.stdout)
+    assert said is not None
+    assert all(each in part for each in said.groups() for part in (first, rest))
+    assert "Use was not read" in first
+    assert "How exact this is" not in first
+    assert "Use was not read" not in rest
+    assert "How exact this is" in rest
+
+
+FIRST = "That is what is paid, without use yet."
+
+
+def on_terminal(words: tuple[str, ...], folder: Path) -> str:
+    """What a terminal of 120 columns shows of a command that runs in ``folder``."""
+    ours, its = pty.openpty()
+    command = [sys.executable, "-c", "from gpucost.cli import main; main()", *words]
+    environment = {**os.environ, "COLUMNS": "120", "TERM": "dumb", "XDG_CACHE_HOME": str(folder / "cache")}
+    with subprocess.Popen(command, stdout=its, stderr=subprocess.DEVNULL, cwd=folder, env=environment):
+        os.close(its)
+        parts = []
+        with suppress(OSError):  # how a terminal says that nobody writes to it any more
+            while part := os.read(ours, 65_536):
+                parts.append(part)
+    os.close(ours)
+    return b"".join(parts).decode()
 
 
 def test_cost_only_is_the_same_cost_and_says_that_use_was_not_read(url: str, run: Run) -> None:

@@ -6,7 +6,9 @@ the manner of jobstats.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from gpucost.reports.waste.waste_report import WasteReport
     from gpucost.service.reporting.rendering import ReportFormat
     from gpucost.service.reporting.report_service import ReportAnswer
+    from gpucost.service.settings.model import Settings
     from gpucost.telemetry.interval_source import IntervalSource
 
 
@@ -183,6 +186,8 @@ def _from_prometheus(
     with fields_as({"prometheus.url": "--prometheus"}):
         settings = context.of_prometheus(url, waste=waste)
     every_job = kind is not None and kind.lists_every_job
+    if kind is None and not cost_only and sys.stdout.isatty():
+        _show_cost_first(context, settings, month, cluster, team, refresh=refresh)
     with (
         as_ctrl_c(),
         bars() as watch,
@@ -208,6 +213,41 @@ def _from_prometheus(
         complain("with --waste, where the capacity went is said too")
     if read.failures:
         raise typer.Exit(ExitCode.SOURCE)
+
+
+def _show_cost_first(
+    context: CommandContext,
+    settings: Settings,
+    month: Month,
+    cluster: str | None,
+    team: str | None,
+    *,
+    refresh: bool,
+) -> None:
+    """What is paid needs no samples of use: it is on the screen while these are read. What goes wrong here is
+    said when the whole is read."""
+    from gpucost.domain.scope import EVERYTHING
+    from gpucost.reports.render.terminal_short import print_short_month
+    from gpucost.service.reporting.month_closing import scope_of_team
+    from gpucost.service.wiring.adhoc_month import is_kept, read_month
+
+    plain = settings.detectors.model_copy(update={"enabled": False})
+    settings = settings.model_copy(update={"detectors": plain})
+    of_month = (settings, context.book(settings), context.teams, month, now_ms)
+    with suppress(SourceError, InputError), as_ctrl_c():
+        if not refresh and is_kept(*of_month, cluster=cluster):
+            return
+        with (
+            bars() as watch,
+            read_month(*of_month, cluster=cluster, cost_only=True, refreshes=refresh, watch=watch) as read,
+        ):
+            scope = scope_of_team(read.reporting, EVERYTHING, month, team)
+            found = read.reporting.month(scope, month, every_job=False)
+        if found is not None:
+            print_short_month(found.report, stdout())
+            stdout().print(
+                "\nThat is what is paid, without use yet. Use is read now; the whole report follows.\n"
+            )
 
 
 def allocations(

@@ -91,6 +91,22 @@ def read_month(
             )
 
 
+def is_kept(
+    settings: Settings,
+    book: PriceBook,
+    teams: TeamRules,
+    month: Month,
+    now: Callable[[], int],
+    *,
+    cluster: str | None = None,
+) -> bool:
+    """Whether what ``read_month`` makes of ``month`` is in the user's cache, so that it is there at once.
+    Raises SourceError."""
+    source = open_source(settings, book, now, look=TrialLook(now(), month.window))
+    _, kept = _KeptLedger.as_before(settings, book, teams, source, cluster, month.window)
+    return kept is not None and kept.cache.get_bytes(kept.key) is not None
+
+
 def _wanted(source: IntervalSource, cluster: str | None) -> tuple[str, ...]:
     known = source.clusters()
     if cluster is not None and cluster not in known:
