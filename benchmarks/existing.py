@@ -10,22 +10,27 @@ queries, sent again one by one by urllib, their answers read and thrown away; th
 and the samples stored in the series that were read.
 
     python benchmarks/existing.py [--gpus 1000] [--pods 20000] [--days 1] [--scrape 60] [--blocks FOLDER]
-                                  [--growth HOURS] [--opencost] [--cost-only]
+                                  [--growth HOURS] [--opencost] [--cost-only] [--again]
 
 With ``--blocks``, blocks are kept in that folder, and those that are there are measured again. ``--growth``
 prints what samples of some hours of 100, 1,000 and 10,000 GPUs cost. ``--opencost`` measures OpenCost's own
 queries over the same days instead, beside a report with use and one without: blocks hold all series that they
 look for, those of cAdvisor and OpenCost too; with ``--cost-only`` none of use of GPUs, and the report without
-use is measured alone.
+use is measured alone. The command itself is measured on a small cluster, 50 pods and a day: all seconds of
+the processor that ``gpucost report`` takes, its start included, with byte-code as an installed package has
+it. ``--again`` measures the second report of a month that is over instead, which its cache answers but for a
+check.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -41,7 +46,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.support.existing_cluster import CLUSTER, big_world, write_blocks
 from benchmarks.support.opencost_queries import ask_as_opencost
 from gpucost.attribution.attribute import attribute
-from gpucost.domain.time import DAY_MS, HOUR_MS, SECOND_MS, Window
+from gpucost.domain.time import DAY_MS, HOUR_MS, SECOND_MS, Month, Window
 from gpucost.telemetry.prometheus.api_client import PrometheusClient
 from gpucost.telemetry.prometheus.remote_read import RemoteReader
 from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
@@ -58,9 +63,12 @@ LIMITS = {
     "server, by samples/by queries": 0.5,
     "own s a day of 1,000 GPUs, by queries": 1.5,
     "server and own s a day of 1,000 GPUs, by samples": 2.0,
+    "own s of the command, 50 pods and a day": 1.0,
 }
+SECOND_REPORT_S = 3.0
 BESIDE_OPENCOST = {"OpenCost/cost-only": 20.0, "OpenCost/with use": 5.0}
 """The least."""
+MONTH = Month(2026, 10)
 MONTH_DAYS = 31
 # While it is measured, blocks stay as they are: compaction would disturb it.
 _COMPACTED_S = 90
@@ -225,6 +233,64 @@ def say(way: str, gpus: int, days: float, found: Mapping[str, float]) -> None:
     )
 
 
+def of_command(url: str, folder: Path, times: int, *, keeps: bool) -> list[dict[str, float]]:
+    """Seconds of ``gpucost report``: of the processor, of the clock, and of its server. The first run of them
+    writes byte-code; with ``keeps`` the cache of each is what the run before left there."""
+    words = [
+        sys.executable,
+        "-c",
+        "from gpucost.cli import main; main()",
+        "report",
+        str(MONTH),
+        "--prometheus",
+    ]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment |= {"PYTHONPYCACHEPREFIX": str(folder / "code"), "XDG_CACHE_HOME": str(folder / "cache")}
+    found = []
+    for _ in range(times + 1):
+        if not keeps:
+            shutil.rmtree(folder / "cache", ignore_errors=True)
+        began, server = time.perf_counter(), server_cpu(url)
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([*words, url], env=environment, capture_output=True, check=True)
+        spent, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+        own = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        found.append({"own_s": own, "wall_s": spent, "server_s": server_cpu(url) - server})
+    return found
+
+
+@contextmanager
+def small_cluster(gpus: int, pods_a_day: float, days: float, scrape_s: int) -> Iterator[tuple[str, Path]]:
+    """A server over all series of a small cluster, and an empty folder."""
+    with tempfile.TemporaryDirectory(prefix="gpucost-bench-") as name:
+        data = Path(name) / "data"
+        world = big_world(gpus, pods_a_day, days)
+        write_blocks(world, scrape_s * SECOND_MS, data, lambda _: None)
+        with running_prometheus(data, *_AS_WRITTEN) as url:
+            yield url, Path(name)
+
+
+def fixed_cost(times: int) -> dict[str, float]:
+    """Medians of the command on 50 pods and a day."""
+    with small_cluster(32, 50, 1, 60) as (url, folder):
+        return medians(of_command(url, folder, times, keeps=False)[1:])
+
+
+def second_report(times: int) -> dict[str, Any]:
+    """Of a month that is over and was reported before: a day more is in the server."""
+    with small_cluster(8, 3, MONTH_DAYS + 0.2, 300) as (url, folder):
+        first, *again = of_command(url, folder, times, keeps=True)
+    figures = {f"first, {name}": value for name, value in first.items()}
+    figures |= {f"again, {name}": value for name, value in medians(again).items()}
+    return {
+        "name": "existing_second_report",
+        "figures": {name: round(value, 3) for name, value in figures.items()},
+        "ratios": {"again/first": round(figures["again, wall_s"] / first["wall_s"], 3)},
+        "limits": {"again, wall_s": SECOND_REPORT_S},
+        "holds": figures["again, wall_s"] <= SECOND_REPORT_S,
+    }
+
+
 def beside_opencost(args: argparse.Namespace) -> dict[str, Any]:
     """OpenCost's queries of each day, and reports of the same days, in seconds of the processor of both
     sides: medians of some turns, one after the other."""
@@ -275,7 +341,11 @@ def main() -> None:
     )
     parser.add_argument("--opencost", action="store_true", help="OpenCost's queries beside reports")
     parser.add_argument("--cost-only", action="store_true", help="the same, without series of use")
+    parser.add_argument("--again", action="store_true", help="the second report of a month that is over")
     args = parser.parse_args()
+    if args.again:
+        print(json.dumps(second_report(args.times)))
+        return
     if args.opencost or args.cost_only:
         print(json.dumps(beside_opencost(args)))
         return
@@ -286,6 +356,11 @@ def main() -> None:
     print(f"{told['samples']:,} samples of {told['gpus']} GPUs in {told['blocks']} blocks")
     say("by queries", args.gpus, args.days, queries)
     say("by samples", args.gpus, args.days, samples)
+    command = fixed_cost(args.times)
+    print(
+        f"50 pods and a day, the whole command: CPU {command['own_s']:.2f} s, "
+        f"server {command['server_s']:.2f} s"
+    )
     growth = {}
     for gpus in (100, 1_000, 10_000) if args.growth else ():
         with served(args, gpus, args.growth / 24) as (url, _):
@@ -300,6 +375,7 @@ def main() -> None:
         "own s a day of 1,000 GPUs, by queries": queries["own_s"] * per_day,
         "server and own s a day of 1,000 GPUs, by samples": (samples["own_s"] + samples["server_s"])
         * per_day,
+        "own s of the command, 50 pods and a day": command["own_s"],
     }
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     month = {
@@ -308,6 +384,7 @@ def main() -> None:
     }
     figures = {f"{name}, by queries": value for name, value in queries.items()}
     figures |= {f"{name}, by samples": value for name, value in samples.items()}
+    figures |= {f"{name}, command on 50 pods": value for name, value in command.items()}
     figures |= told | {"days": args.days, "scrape_s": args.scrape, "peak_rss_mb": peak} | month
     result = {
         "name": "existing",
