@@ -56,8 +56,10 @@ format: $(VENV)/.dev ## Mend what can be mended
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-docs: $(VENV)/.dev ## Write every generated file anew: settings, metrics, commands, detectors, dashboards, alerts
+docs: $(VENV)/.dev ## Write every generated file anew: the newest schema, settings, metrics, commands, detectors, dashboards, alerts
 	@$(BIN)/python -m gpucost.service.settings_docs > docs/settings.md
+	@$(BIN)/python -c "from gpucost.ledger.db.database import *; print(migrated_schema(), end='')" > newest.sql
+	@mv newest.sql gpucost/ledger/migrations/newest.sql
 	@$(BIN)/python -m gpucost.service.metrics docs/metrics.md
 	@$(BIN)/python -m gpucost.service.settings_docs docs/detectors
 	@$(BIN)/python -m gpucost.cli.docs > docs/cli.md

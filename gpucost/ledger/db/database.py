@@ -460,10 +460,28 @@ def _migrate(connection: Connection) -> None:
     if connection.dialect.name == "sqlite" and not inspect(connection).get_table_names():
         for statement in _statements(_NEWEST_SCHEMA.read_text()):
             connection.exec_driver_sql(statement)
-        return
+        if _is_current(connection):
+            return
     from alembic import command
 
     command.upgrade(alembic_config(connection), "head")
+
+
+def migrated_schema() -> str:
+    """What all migrations make of an empty SQLite database, as a script: the content of ``newest.sql``."""
+    from alembic import command
+
+    engine = create_engine("sqlite://")
+    try:
+        with engine.begin() as connection:
+            command.upgrade(alembic_config(connection), "head")
+        raw = engine.raw_connection()
+        driver = cast("sqlite3.Connection", raw.driver_connection)
+        found = [each for each in driver.iterdump() if each not in ("BEGIN TRANSACTION;", "COMMIT;")]
+        raw.close()
+    finally:
+        engine.dispose()
+    return "".join(f"{statement}\n" for statement in found)
 
 
 def _statements(script: str) -> Iterator[str]:
