@@ -24,7 +24,7 @@ of ``api.routes``; a new module there is included here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from types import MappingProxyType
 
@@ -70,6 +70,7 @@ from gpucost.api.server.middleware import OuterMiddleware
 from gpucost.api.server.operations_status import OperationsStatus
 from gpucost.api.server.services import CLOSE_COVERAGE, PLAIN_BOOK, ApiServices
 from gpucost.api.tools import tool_route
+from gpucost.attribution.budgets import BudgetPlan, monthly_budgets
 from gpucost.charges.policy_file import PolicyBook
 from gpucost.domain.time import HOUR_MS
 from gpucost.ledger import Ledger
@@ -105,6 +106,7 @@ def create_app(
     detectors: DetectorStatus | None = None,
     quotas: Mapping[str, Fraction] = _NO_QUOTAS,
     budgets: Mapping[str, int] = _NO_BUDGETS,
+    plans: Sequence[BudgetPlan] | None = None,
     accounts: Mapping[str, TeamAccount] | None = None,
     advising: AdvisorService | None = None,
     telling: NotificationStatus | None = None,
@@ -117,7 +119,8 @@ def create_app(
     prices: PriceBook | None = None,
 ) -> FastAPI:
     """The API over ``ledger``. ``now`` is the clock in ms UTC; ``quotas`` are GPUs per team, ``budgets``
-    nano-units of money per team and month, ``accounts`` what reports say of teams.
+    nano-units of money per team and month, ``plans`` all budgets (else those of ``budgets``), ``accounts``
+    what reports say of teams.
 
     ``status`` and ``detectors`` are the status of the service's loops; ``advising`` answers for the watched
     cluster, None where none is watched. ``telling`` is the status of the notification loop, None where there
@@ -158,6 +161,7 @@ def create_app(
         policy,
         close_coverage,
         prices,
+        plans=tuple(monthly_budgets(budgets) if plans is None else plans),
         login=login or _login_by_key(ledger, authenticator, now),
     )
     app.state.registry = collector.registry(app.state.services)

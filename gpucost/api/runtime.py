@@ -123,6 +123,7 @@ class ServiceRuntime:
             status=status,
             quotas=parts.teams.quotas,
             budgets=parts.teams.budgets,
+            plans=parts.teams.budget_plans,
             accounts=accounts_of(parts.teams),
             detectors=detect_status,
             advising=advising,

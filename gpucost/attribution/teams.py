@@ -17,6 +17,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from gpucost.attribution.budgets import (
+    BudgetPlan,
+    ExpectedSpending,
+    SpendingBudget,
+    monthly_budgets,
+    refuse_overlaps,
+)
 from gpucost.domain.buckets import NO_TEAM, RESERVED
 from gpucost.domain.configfile import (
     MISSING,
@@ -155,6 +162,8 @@ class TeamFile(ConfigModel):
 
     version: Version = Field(description="1, the version of this format")
     teams: tuple[TeamProfile, ...] = Field((), description="a list of teams")
+    budgets: tuple[SpendingBudget, ...] = Field((), description="a list of budgets")
+    expected: tuple[ExpectedSpending, ...] = Field((), description="a list of what teams announced")
     rules: tuple[TeamRule, ...] = Field(description="a list of rules; the first that applies decides")
 
     @model_validator(mode="after")
@@ -169,6 +178,12 @@ class TeamFile(ConfigModel):
             if places and rule.team is not None and rule.team not in places:
                 raise wrong(rule.team, f"a team of the list: {', '.join(places)}", "rules", n, "team")
         self._refuse_identical()
+        refuse_overlaps(self.budgets)
+        monthly = {team.name for team in self.teams if team.monthly_budget is not None}
+        for n, budget in enumerate(self.budgets):
+            if budget.name in monthly:
+                allowed = "a name that no team with a monthly_budget has"
+                raise wrong(budget.name, allowed, "budgets", n, "name")
         return self
 
     def _refuse_identical(self) -> None:
@@ -221,6 +236,19 @@ class TeamRules:
     def budgets(self) -> dict[str, int]:
         """Nano-units of money per calendar month, for the teams that have a budget."""
         return {team.name: team.monthly_budget for team in self.teams if team.monthly_budget is not None}
+
+    @property
+    def expected(self) -> dict[str, tuple[Window, ...]]:
+        """When teams announced more spending, by team."""
+        found: dict[str, tuple[Window, ...]] = {}
+        for each in self.file.expected:
+            found[each.team] = (*found.get(each.team, ()), each.window)
+        return found
+
+    @property
+    def budget_plans(self) -> tuple[BudgetPlan, ...]:
+        """All budgets by name: those of the list, and each team's ``monthly_budget`` under its name."""
+        return monthly_budgets(self.budgets, self.file.budgets)
 
     def assign(self, holders: pd.DataFrame, at_ms: int) -> pd.Series[str]:
         """The team of each row of ``holders`` by the rules in force at ``at_ms``; NO_TEAM where none applies.

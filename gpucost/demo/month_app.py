@@ -45,6 +45,7 @@ def demo_app(run: DemoMonth, settings: ApiSettings | None = None) -> Iterator[Fa
             now=run.now,
             quotas=run.quotas,
             budgets=run.teams.budgets,
+            plans=run.teams.budget_plans,
             accounts=accounts_of(run.teams),
             advising=advising,
             named_teams=run.teams.names,

@@ -25,6 +25,8 @@ class NoticeKind(StrEnum):
     DIGEST = "digest"
     MONTH = "month"
     RECEIPT = "receipt"
+    BUDGET = "budget"
+    INCIDENT = "incident"
 
 
 class NoticeStage(StrEnum):
@@ -57,8 +59,10 @@ class Notice:
     ``key`` is the same for the same thing for ever: ``finding:CLUSTER:FINGERPRINT:EPISODE``, ``alert:HASH of
     groupKey``, ``advice:CLUSTER:WORKLOAD UID``, ``digest:week:2026-W43:TEAM`` (an empty TEAM is the
     platform's), ``month:2026-10:TEAM``, ``receipt:CLUSTER:JOB UID:2026-10-05:TEAM``, and of all jobs of a day
-    ``receipts:2026-10-05:TEAM:USER``. ``group`` is the same for what a cool-down treats as one: a finding
-    that comes back has another key and the same group. ``version`` changes when the message has news that is
+    ``receipts:2026-10-05:TEAM:USER``; ``budget:HASH of the name:2026-10:actual:80%``;
+    ``incident:HASH of the team:2026-10-17``. ``group`` is the same
+    for what a cool-down treats as one: a finding that comes back has another key and the same group.
+    ``version`` changes when the message has news that is
     worth an update. ``team`` is empty for the platform's notices. ``since_ms`` is when it began,
     ``acknowledged`` whether a person has taken it on (no escalation then).
 

@@ -114,6 +114,28 @@ TEAM_BUDGET = ServiceMetric(
     "What the team may cost in a calendar month, where the team rules say so (monthly_budget). A ledger in "
     "another currency has gpucost_team_budget, labelled with it.",
 )
+BUDGET_USED = ServiceMetric(
+    "gpucost_budget_used_ratio",
+    GAUGE,
+    ("budget", "subject_kind", "subject", "period"),
+    "What was spent of a budget of the team rules in its current month, quarter or year, carry-over "
+    "included: 1 is all of it. Absent for one in another currency than the ledger's.",
+)
+BUDGET_EXPECTED = ServiceMetric(
+    "gpucost_budget_expected_ratio",
+    GAUGE,
+    ("budget", "subject_kind", "subject", "period", "edge"),
+    "What the period of a budget is expected to cost, of the budget: expected, and low and high, which 80 % "
+    "of past forecasts kept. Absent where there is no forecast.",
+)
+MONTH_END = ServiceMetric(
+    "gpucost_team_month_end_usd",
+    GAUGE,
+    ("owner_team", "edge"),
+    "What the team will have held at the end of the current month: expected, low and high (the interval that "
+    "80 % of past forecasts kept); __all_teams__ is of all together, __unallocated__ of time that nobody "
+    "held. A ledger in another currency has gpucost_team_month_end, labelled with it.",
+)
 CAPACITY = ServiceMetric(
     "gpucost_capacity_gpus",
     GAUGE,
@@ -359,7 +381,18 @@ SERVICE_METRICS = (
         SOURCE_ERRORS,
     ),
     *(ERRORS, LAST_TURN, LAST_EVALUATION, EVALUATION, DETECTOR_ERRORS, WITHHELD, TEAM_COST, JOB_COST),
-    *(TEAM_COST_PER_HOUR, TEAM_BUDGET, CAPACITY, TEAM_GPUS, LAST_DAY, OBSERVED, MONTH_CLOSED),
+    *(
+        TEAM_COST_PER_HOUR,
+        TEAM_BUDGET,
+        BUDGET_USED,
+        BUDGET_EXPECTED,
+        MONTH_END,
+        CAPACITY,
+        TEAM_GPUS,
+        LAST_DAY,
+        OBSERVED,
+        MONTH_CLOSED,
+    ),
     TEAM_MONTH_CHARGE,
     *(FINDING_ACTIVE, FINDING_WASTED, FINDINGS, WASTE_WINDOWS, WASTE, OTHER_TEAMS),
     *(ADVISOR_ANSWERS, ADVISOR_SECONDS, WEBHOOK_REVIEWS, WAIT_PREDICTIONS, WAIT_PREDICTION_ERRORS),

@@ -219,6 +219,7 @@ QUERIES: dict[str, dict[str, str]] = {
     "/v1/state": {},
     "/v1/teams": {},
     "/v1/budgets": {"month": "2026-10"},
+    "/v1/budgets/status": {},
     "/v1/changes": {"window": "2026-10-01T03:00:00Z/2026-10-01T06:00:00Z"},
 }
 NAMED = {
@@ -256,6 +257,7 @@ NO_NAME = {
     "since",
     "after",
     "before",
+    "at",
     "by",
 } | {
     *("state", "pattern", "severity", "week", "mine", "month"),
@@ -276,7 +278,9 @@ def questions(app: FastAPI) -> Iterator[Question]:
                         body = BODIES.get(url.rpartition("/")[2], {}) if method == "post" else None
                         yield Question(method.upper(), url, body=body)
                 elif name not in NO_NAME:
-                    assert name in (*DIMENSIONS, "progress"), f"{name}: does it name what is a team's?"
+                    assert name in (*DIMENSIONS, "progress", "name"), (
+                        f"{name}: does it name what is a team's?"
+                    )
                     url = route.replace("{uid}", "job-mine").replace("{month}", "2026-10")
                     yield Question("GET", url, {**QUERIES[route], name: foreign(name)})
     manifest = job("x", namespace="zq-space")

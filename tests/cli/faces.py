@@ -132,7 +132,9 @@ def _metrics(folder: Path) -> str:
     teams = TeamRules.parse((folder / "teams.yaml").read_text(encoding="utf-8"), "teams.yaml")
     now = DEMO_MONTH.window.end_ms - 1
     with Ledger.open(f"sqlite:///{folder / 'ledger.db'}", now=lambda: now) as ledger:
-        api = create_app(ledger, ApiSettings(auth="off"), now=lambda: now, budgets=teams.budgets)
+        api = create_app(
+            ledger, ApiSettings(auth="off"), now=lambda: now, budgets=teams.budgets, plans=teams.budget_plans
+        )
         with TestClient(api, base_url="http://localhost") as client:
             # A scrape adds up what it may take time for: the rest is the next one's.
             pages = (client.get("/metrics").text for _ in range(100))

@@ -12,7 +12,7 @@ from gpucost.api.app import create_app
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window
 from gpucost.ledger import Ledger
-from gpucost.service.reporting.month_forecasts import month_forecast
+from gpucost.service.reporting.month_forecasts import forecast_score, month_forecast
 from gpucost.service.reporting.report_service import ReportService
 from gpucost.service.settings.api import ApiSettings
 from tests.support.ledgers import new_ledger
@@ -77,3 +77,20 @@ def test_the_page_and_the_api_say_the_same(ledger: Ledger) -> None:
     assert "At the end of the month" in page
     assert f"{31 * DAILY // 10**9:,}" in page
     assert client.get(f"/v1/months/{MONTH.previous()}/forecast").status_code == 404
+
+
+def test_past_forecasts_are_scored_as_they_were_known_then(ledger: Ledger) -> None:
+    """September is known whole, and its first day begins the history: before the 25th too few forecasts of as
+    many days were there to say how far one may be off. What is the same every day is met exactly."""
+    found = forecast_score(ReportService(ledger, "test", {}), EVERYTHING)
+    assert found.months == (MONTH.previous(),)
+    assert [(each.days_left, each.forecasts, each.coverage, each.wape) for each in found.origins] == [
+        (5, 1, 1, 0)
+    ]
+
+
+def test_what_nobody_held_is_forecast_too(ledger: Ledger) -> None:
+    found = month_forecast(ReportService(ledger, "test", {}), EVERYTHING, MONTH, UNTIL_MS)
+    assert found is not None
+    assert found.unallocated is not None
+    assert (found.unallocated.team, found.unallocated.expected_nano) == ("__unallocated__", 0)

@@ -12,7 +12,7 @@ from prometheus_client.core import Metric
 
 from gpucost.api.server.metric_families import FamilySample, family, money
 from gpucost.api.server.services import ApiServices
-from gpucost.domain.buckets import Bucket
+from gpucost.domain.buckets import UNALLOCATED, Bucket
 from gpucost.domain.money import NANO
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, HOUR_MS, SECOND_MS, Month, Window
@@ -20,6 +20,7 @@ from gpucost.ledger import WindowInfo
 from gpucost.ledger.db.records import LedgerState
 from gpucost.ledger.waste.waste_reader import runs
 from gpucost.service import metrics as m
+from gpucost.service.reporting.month_forecasts import month_forecast
 
 _PARTS: Mapping[str, str] = {
     "held": "board_ms",
@@ -29,6 +30,7 @@ _PARTS: Mapping[str, str] = {
     "sm_active": "sm_active_ms",
 }
 _DIMS = ("team", "bucket")
+EDGES = ("expected", "low", "high")
 GIVEN_UP_MS = 7 * DAY_MS
 """A cluster without a settled window for longer has no samples of the present. A ledger that is behind for a
 day or two shows that in its lag, and must not make capacity disappear."""
@@ -54,6 +56,8 @@ class RecentFamilies:
         self._services = services
         self._lock = threading.Lock()
         self._recent: dict[str, _Recent] = {}
+        self._end_key: Hashable = ()
+        self._ends: tuple[FamilySample, ...] = ()
 
     def collect(self) -> Iterable[Metric]:
         """Raises LedgerError."""
@@ -66,6 +70,8 @@ class RecentFamilies:
             family(m.TEAM_GPUS, fold((sample for each in found for sample in each.team_gpus), 1)),
             money(m.TEAM_COST_PER_HOUR, fold((one for each in found for one in each.hourly), 1), currency),
             money(m.TEAM_BUDGET, budgets, currency),
+            *self._budgets(),
+            money(m.MONTH_END, self._month_end(), currency),
             family(m.LAST_DAY, fold((sample for each in found for sample in each.last_day), 1)),
             family(m.OBSERVED, (sample for each in found for sample in each.observed)),
             family(m.SETTLED_END, (sample for each in found for sample in each.settled)),
@@ -130,6 +136,44 @@ class RecentFamilies:
         """By team and bucket, with the number of windows."""
         read, only = self._services.ledger.aggregate, {"cluster": {cluster}}
         return pd.concat([read(EVERYTHING, window, _DIMS, filters=only) for window in windows])
+
+    def _budgets(self) -> Iterator[Metric]:
+        watch, now_ms = self._services.budget_watch, self._services.now()
+        found = watch.report(now_ms).budgets if watch.plans else ()
+        used, expected = [], []
+        for each in found:
+            labels = (each.name, each.subject, each.of, each.period)
+            if each.part is not None:
+                used.append((labels, float(each.part)))
+            for edge in EDGES:
+                nano = None if each.forecast is None else getattr(each.forecast, f"{edge}_nano")
+                if nano is not None and each.total_nano > 0:
+                    expected.append(((*labels, edge), nano / each.total_nano))
+        return iter((family(m.BUDGET_USED, used), family(m.BUDGET_EXPECTED, expected)))
+
+    def _month_end(self) -> list[FamilySample]:
+        """Made anew when a whole day more is known, or another hour has begun."""
+        services = self._services
+        now_ms = services.now()
+        extent = services.ledger.extent()
+        key = None if extent is None else (extent.end_ms // HOUR_MS, now_ms // HOUR_MS)
+        with self._lock:
+            if key != self._end_key:
+                self._end_key, self._ends = key, tuple(self._read_ends(now_ms))
+            return list(services.team_rows.fold(self._ends, 0))
+
+    def _read_ends(self, now_ms: int) -> Iterator[FamilySample]:
+        found = month_forecast(self._services.reporting, EVERYTHING, Month.of(now_ms), now_ms)
+        if found is None:
+            return
+        ends = {each.team: each for each in found.teams} | {"__all_teams__": found.total}
+        if found.unallocated is not None:
+            ends[UNALLOCATED] = found.unallocated
+        for team, each in sorted(ends.items()):
+            for edge in EDGES:
+                nano = getattr(each, f"{edge}_nano")
+                if nano is not None:
+                    yield (team, edge), nano / NANO
 
     def _last_month(self) -> list[FamilySample]:
         ledger, month = self._services.ledger, Month.of(self._services.now()).previous()

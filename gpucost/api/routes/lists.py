@@ -12,9 +12,11 @@ from gpucost.api.routes.responses import ResponseBody, cached_response, describe
 from gpucost.api.server.authentication import Reader, authenticate
 from gpucost.api.server.errors import responses
 from gpucost.api.server.services import KnownServices, OneCluster, nothing_held
-from gpucost.domain.time import Month
+from gpucost.domain.time import HOUR_MS, Month, parse_day_or_instant
 from gpucost.reports.base.document import to_json
+from gpucost.reports.month.budget_status import BudgetReport
 from gpucost.reports.month.reference_lists import MonthBudgets, PriceList, TeamDirectory
+from gpucost.service.reporting.budget_reports import budget_report, named_plans
 from gpucost.service.reporting.list_reports import budgets_of, prices_of, team_directory
 from gpucost.service.reporting.rendering import ReportFormat
 
@@ -73,6 +75,39 @@ async def get_budgets(
         return _json(found)
 
     return await cached_response(known, principal.scope, ("budgets", wanted, team), make)
+
+
+@router.get(
+    "/v1/budgets/status",
+    response_class=Response,
+    responses={
+        200: described(BudgetReport, ReportFormat.JSON, of_ledger=False),
+        **responses(400, 401, 403, 422, 503),
+    },
+)
+async def get_budget_status(
+    principal: Reader,
+    known: KnownServices,
+    name: Annotated[
+        str | SkipJsonSchema[None],
+        Query(max_length=253, description="of this budget only, with its dearest causes"),
+    ] = None,
+    at: Annotated[
+        str | SkipJsonSchema[None],
+        Query(max_length=64, description="as of a day (midnight UTC) or an RFC 3339 instant; else now"),
+    ] = None,
+) -> Response:
+    """How budgets stand in their month, quarter or year: spent, carried over, thresholds and when each was
+    reached, and when it will be exceeded. Of teams and clusters that the caller may see."""
+    at_ms = known.now() if at is None else parse_day_or_instant(at, "at")
+
+    def make() -> ResponseBody:
+        plans = named_plans(known.plans, name, principal.scope)
+        found = budget_report(known.reporting, principal.scope, plans, at_ms, causes=name is not None)
+        return _json(found)
+
+    asked = ("budget status", name, at_ms // HOUR_MS if at is None else at_ms)
+    return await cached_response(known, principal.scope, asked, make)
 
 
 @router.get(

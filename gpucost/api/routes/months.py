@@ -35,12 +35,12 @@ from gpucost.reports.charges.charge_previews import ChargebackPreview, PreviewGr
 from gpucost.reports.charges.charge_statements import TeamStatement
 from gpucost.reports.digest.week_model import IsoWeek, WeekDigest
 from gpucost.reports.month.model import ClosePreview, MonthStatus, MonthStatuses, StatementSummary
-from gpucost.reports.month.month_end import MonthForecast
+from gpucost.reports.month.month_end import ForecastScore, MonthForecast
 from gpucost.service.notifications.digests import DigestScheduler
 from gpucost.service.reporting import charge_reports
 from gpucost.service.reporting.charge_reports import kept_statements, policy_digest, preview_charges
 from gpucost.service.reporting.month_closing import month_status, month_statuses, preview_close
-from gpucost.service.reporting.month_forecasts import month_forecast
+from gpucost.service.reporting.month_forecasts import forecast_score, month_forecast
 from gpucost.service.reporting.rendering import ReportFormat, render_statements, render_summary
 from gpucost.service.reporting.report_service import LedgerStand
 from gpucost.service.reporting.team_names import allowed_teams, known_teams
@@ -164,6 +164,24 @@ async def get_forecast(principal: Reader, known: KnownServices, month: MonthText
         return _json(found)
 
     return await cached_response(known, principal.scope, ("forecast", wanted), make)
+
+
+@router.get(
+    "/v1/forecasts/score",
+    response_class=Response,
+    responses={
+        200: described(ForecastScore, ReportFormat.JSON, of_ledger=False),
+        **responses(400, 401, 403, 503),
+    },
+)
+async def get_forecast_score(principal: Reader, known: KnownServices) -> Response:
+    """How past forecasts of month's ends did, of the teams that the caller may see: coverage of their
+    intervals, WAPE and MASE by days left."""
+
+    def make() -> ResponseBody:
+        return _json(forecast_score(known.reporting, principal.scope))
+
+    return await cached_response(known, principal.scope, ("forecast score",), make)
 
 
 @router.get(

@@ -25,6 +25,7 @@ from gpucost.api.server.errors import ApiError, not_found
 from gpucost.api.server.metric_families import TeamRows
 from gpucost.api.server.operations_status import OperationsStatus
 from gpucost.api.server.rate_limits import RequestGate
+from gpucost.attribution.budgets import BudgetPlan
 from gpucost.attribution.teams import TeamRules
 from gpucost.charges.policy_file import PolicyBook
 from gpucost.cluster.objects.state import ClusterState
@@ -38,6 +39,7 @@ from gpucost.service.advisor.live_reports import LiveReports
 from gpucost.service.advisor.status import AdvisorStatus
 from gpucost.service.detection.loop import DetectorStatus
 from gpucost.service.ingest.status import LoopStatus
+from gpucost.service.notifications.budgets import BudgetWatch
 from gpucost.service.notifications.loop import NotificationStatus
 from gpucost.service.reporting.report_service import ReportService
 from gpucost.service.settings.api import ApiSettings
@@ -129,7 +131,7 @@ class ApiServices:
     is None where the service watches no cluster; ``budgets`` are nano-units a month by team. ``telling`` is
     None where there are no notifications; ``operations`` is of the process. ``named_teams`` are those that
     the team rules name. Statements are by ``policy``; ``close_coverage`` is the part of a month that must
-    have been observed before it is closed. ``prices`` are those of the settings.
+    have been observed before it is closed. ``prices`` are those of the settings. ``plans`` are all budgets.
     """
 
     ledger: Ledger
@@ -147,6 +149,7 @@ class ApiServices:
     policy: PolicyBook = PLAIN_BOOK
     close_coverage: Fraction = CLOSE_COVERAGE
     prices: PriceBook | None = None
+    plans: tuple[BudgetPlan, ...] = ()
     login: LoginWays = field(kw_only=True)
 
     @cached_property
@@ -181,6 +184,11 @@ class ApiServices:
         if advising is None:
             return None
         return LiveReports(advising, lambda: self.ledger.foretold(advising.watched.cluster, most=1))
+
+    @cached_property
+    def budget_watch(self) -> BudgetWatch:
+        """How all budgets stand."""
+        return BudgetWatch(self.reporting, self.plans)
 
     @property
     def advisor_status(self) -> AdvisorStatus:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from typer.core import TyperGroup
 
 from gpucost.cli.terminal.context import (
     CommandContext,
@@ -16,6 +15,7 @@ from gpucost.cli.terminal.context import (
     now_ms,
     refuse_later,
 )
+from gpucost.cli.terminal.default_group import DefaultCommandGroup
 from gpucost.cli.terminal.exit_codes import as_ctrl_c, complain, fields_as
 from gpucost.cli.terminal.output import (
     Output,
@@ -37,13 +37,8 @@ if TYPE_CHECKING:
     from gpucost.telemetry.prometheus.cluster_reader import ClusterReader
 
 
-class _SpansByDefault(TyperGroup):
-    """``compare 2026-10 2026-09`` is ``compare spans 2026-10 2026-09``: no span is called as a command is."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if args and args[0] not in self.commands and not args[0].startswith("-"):
-            args = ["spans", *args]
-        return super().parse_args(ctx, args)
+class _SpansByDefault(DefaultCommandGroup):
+    default = "spans"
 
 
 app = typer.Typer(

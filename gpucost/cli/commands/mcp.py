@@ -88,6 +88,7 @@ def _own_app(context: CommandContext) -> Iterator[FastAPI]:
             now=now_ms,
             quotas=teams.quotas,
             budgets=teams.budgets,
+            plans=teams.budget_plans,
             accounts=accounts_of(teams),
             advising=advising,
             named_teams=teams.names,

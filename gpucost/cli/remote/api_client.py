@@ -40,6 +40,7 @@ from gpucost.reports.job.job_receipt import JobReceipt
 from gpucost.reports.job.job_report import JobMatches, JobReport
 from gpucost.reports.live.state_facts import StateFacts
 from gpucost.reports.month.allocations import Allocations
+from gpucost.reports.month.budget_status import BudgetReport
 from gpucost.reports.month.model import (
     ClosePreview,
     MonthReport,
@@ -47,6 +48,7 @@ from gpucost.reports.month.model import (
     MonthStatuses,
     StatementSummary,
 )
+from gpucost.reports.month.month_end import ForecastScore, MonthForecast
 from gpucost.reports.month.reference_lists import MonthBudgets, PriceList, TeamDirectory
 from gpucost.reports.month.span_change import SpanChange
 from gpucost.reports.waste.findings import FindingEntry, FindingReport, FindingsReport
@@ -302,6 +304,17 @@ class RemoteApi:
 
     def budgets(self, **params: str | None) -> MonthBudgets:
         return self._read(read_document, MonthBudgets, self._client.json("/v1/budgets", _given(params)))
+
+    def forecast(self, month: Month) -> MonthForecast:
+        return self._read(read_document, MonthForecast, self._client.json(f"/v1/months/{month}/forecast"))
+
+    def forecast_score(self) -> ForecastScore:
+        return self._read(read_document, ForecastScore, self._client.json("/v1/forecasts/score"))
+
+    def budget_status(self, **params: str | None) -> BudgetReport:
+        return self._read(
+            read_document, BudgetReport, self._client.json("/v1/budgets/status", _given(params))
+        )
 
     def prices(self) -> PriceList:
         return self._read(read_document, PriceList, self._client.json("/v1/prices"))

@@ -40,7 +40,7 @@ MOST_TROUBLE = 500
 """Characters of a failure that are kept."""
 
 # Sent once: there is nothing to resolve.
-ONCE = (NoticeKind.DIGEST, NoticeKind.MONTH, NoticeKind.RECEIPT)
+ONCE = (NoticeKind.DIGEST, NoticeKind.MONTH, NoticeKind.RECEIPT, NoticeKind.BUDGET)
 
 C = NOTIFY_CONVERSATION.c
 P = NOTIFY_POST.c

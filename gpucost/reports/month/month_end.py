@@ -48,7 +48,8 @@ class MonthEnd:
 @dataclass(frozen=True, slots=True)
 class MonthForecast:
     """The end of a month that goes on, of what all teams in scope hold together, and of each, by name; known
-    up to ``as_of``, a midnight in UTC. ``coverage`` is that of the intervals."""
+    up to ``as_of``, a midnight in UTC. ``coverage`` is that of the intervals. ``unallocated`` is of time that
+    nobody held, for who sees every team."""
 
     month: Month
     currency: str
@@ -57,6 +58,93 @@ class MonthForecast:
     coverage: Fraction
     total: MonthEnd
     teams: tuple[MonthEnd, ...]
+    unallocated: MonthEnd | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastOrigin:
+    """How good forecasts of a month's end were that were made so many days before it, of all teams and months
+    of which the ledger knows every day: how many, the part that their intervals kept, the sum of errors over
+    the sum of costs (``wape``), and the error of a day over that of the same day a week before (``mase``)."""
+
+    days_left: int
+    forecasts: int
+    coverage: Fraction
+    wape: Fraction | None
+    mase: Fraction | None
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastScore:
+    """How past forecasts of month's ends did. They are made again from the ledger, day by day as it was known
+    then: the same history gives the same forecast."""
+
+    months: tuple[Month, ...]
+    currency: str
+    nominal: Fraction
+    origins: tuple[ForecastOrigin, ...]
+
+
+SCORED_DAYS = (5, 10, 15, 20, 25)
+"""Days of a month at whose end its forecasts are scored."""
+_WEEK = 7
+
+
+def score_month(
+    costs: Mapping[str, Sequence[int]], first: int, days: int
+) -> dict[int, list[tuple[MonthEnd, int, float]]]:
+    """Forecasts of one month by days left: of each team the forecast, what it cost in the end, and its error
+    of a day over that of seasonal naive. ``costs`` are the nano-units of each day of every team, up to the
+    month's last; ``first`` is the index of its first day."""
+    found: dict[int, list[tuple[MonthEnd, int, float]]] = {}
+    for day in SCORED_DAYS:
+        if day >= days:
+            continue
+        until, left = first + day, days - day
+        known = {team: _from_first(each[:until]) for team, each in costs.items() if any(each[:until])}
+        spent = {team: sum(costs[team][first:until]) for team in known}
+        ends = month_ends(known, spent, left)
+        found[left] = [
+            (
+                end,
+                sum(costs[team][first : first + days]),
+                _scaled(known[team], costs[team][until : until + left]),
+            )
+            for team, end in ends.items()
+            if end.expected_nano is not None
+        ]
+    return found
+
+
+def _from_first(days: Sequence[int]) -> Sequence[int]:
+    begun = next((at for at, nano in enumerate(days) if nano), 0)
+    return days[begun:]
+
+
+def _scaled(history: Sequence[int], after: Sequence[int]) -> float:
+    """Mean absolute error of the days after, over that of a week before in the history; 0 without one."""
+    naive = [abs(history[at] - history[at - _WEEK]) for at in range(_WEEK, len(history))]
+    scale = sum(naive) / len(naive) if naive else 0.0
+    forecast = daily_forecast([float(day) for day in history])
+    error = sum(abs(day - forecast) for day in after) / len(after)
+    return error / scale if scale else 0.0
+
+
+def scored(
+    found: Mapping[int, Sequence[tuple[MonthEnd, int, float]]],
+) -> tuple[ForecastOrigin, ...]:
+    """By days left, the most first."""
+    origins = []
+    for left, rows in sorted(found.items(), reverse=True):
+        if not rows:
+            continue
+        paid = sum(actual for _, actual, _ in rows)
+        off = sum(abs((end.expected_nano or 0) - actual) for end, actual, _ in rows)
+        kept = sum((end.low_nano or 0) <= actual <= (end.high_nano or 0) for end, actual, _ in rows)
+        mase = Fraction(sum(each for _, _, each in rows) / len(rows)).limit_denominator(1_000_000)
+        wape = Fraction(off, paid) if paid else None
+        origins.append(ForecastOrigin(left, len(rows), Fraction(kept, len(rows)), wape, mase))
+    return tuple(origins)
 
 
 def smoothed(history: Sequence[float]) -> float:
@@ -153,9 +241,10 @@ def _month_end(
         return MonthEnd(team, None, None, None, days_left, lacks)
     if len(whole) < LEAST_DAYS:
         return MonthEnd(team, None, None, None, days_left, f"{len(whole)} of {LEAST_DAYS} days of history")
-    if part is None:
+    if part is None and not is_gone(whole):
         lacks = f"fewer than {_LEAST_ERRORS} past forecasts of {days_left} days to say how far it may be off"
         return MonthEnd(team, None, None, None, days_left, lacks)
+    part = part or 0.0
     rest = daily_forecast(whole) * days_left
     most = math.inf if most_a_day is None else float(most_a_day) * days_left
     ends = (min(rest * each, most) for each in (max(0.0, 1 - part), 1.0, 1 + part))

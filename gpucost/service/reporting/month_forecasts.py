@@ -7,20 +7,29 @@ left out, as in budgets. The first day of a team is the first on which it held a
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 
-from gpucost.domain.buckets import Bucket
+from gpucost.domain.buckets import UNALLOCATED, Bucket
 from gpucost.domain.scope import Scope
 from gpucost.domain.time import DAY_MS, Month, Window, iso
 from gpucost.ledger import WindowInfo
 from gpucost.reports.base.values import STEP
-from gpucost.reports.month.month_end import COVERAGE, MonthForecast, month_ends
+from gpucost.reports.month.month_end import (
+    COVERAGE,
+    ForecastScore,
+    MonthEnd,
+    MonthForecast,
+    month_ends,
+    score_month,
+    scored,
+)
 from gpucost.service.reporting.report_service import ReportService
 
 HISTORY_DAYS = 63
 """Read before the day from which is forecast: nine weeks."""
 _ALL = "all teams"
+_HELD = {"bucket": frozenset({Bucket.HELD.value})}
 
 
 def month_forecast(reporting: ReportService, scope: Scope, month: Month, now_ms: int) -> MonthForecast | None:
@@ -30,13 +39,13 @@ def month_forecast(reporting: ReportService, scope: Scope, month: Month, now_ms:
         return None
     span = Window(max(0, window.start_ms - HISTORY_DAYS * DAY_MS), window.end_ms)
     infos = ledger.windows(span, scope=scope)
-    known = _known_days(infos)
+    known = known_days(infos)
     whole = [day for day in range(window.start_ms, window.end_ms, DAY_MS) if day in known]
     if not whole or whole[-1] + DAY_MS == window.end_ms:
         return None
     until_ms = whole[-1] + DAY_MS
     span = Window(max(span.start_ms, until_ms - HISTORY_DAYS * DAY_MS), until_ms)
-    costs = _daily_costs(reporting, scope, span)
+    costs = daily_costs(reporting, scope, span, _HELD)
     days = range(span.start_ms, span.end_ms, DAY_MS)
     begun = {team: min(by_day) for team, by_day in costs.items()}
     history = {
@@ -50,17 +59,65 @@ def month_forecast(reporting: ReportService, scope: Scope, month: Month, now_ms:
     last = [info for info in infos if until_ms - DAY_MS <= info.window.start_ms < until_ms]
     most_a_day = sum(info.nano for info in last) if scope.sees_every_team else None
     days_left = (window.end_ms - until_ms) // DAY_MS
-    today = _daily_costs(reporting, scope, Window(until_ms, window.end_ms))
+    today = daily_costs(reporting, scope, Window(until_ms, window.end_ms), _HELD)
     held = {team: spent.get(team, 0) + sum(by_day.values()) for team, by_day in today.items()}
     found = month_ends(history, spent, days_left, most_a_day, held)
     together, all_held = ({_ALL: sum(each.values())} for each in (spent, spent | held))
     total = month_ends({_ALL: _added(history.values())}, together, days_left, most_a_day, all_held)
+    idle = _idle(reporting, scope, span, known, month, days_left) if scope.sees_every_team else None
     return MonthForecast(
-        month, reporting.currency, iso(until_ms), days_left, COVERAGE, total[_ALL], tuple(found.values())
+        *(month, reporting.currency, iso(until_ms), days_left, COVERAGE),
+        total[_ALL],
+        tuple(found.values()),
+        idle,
     )
 
 
-def _known_days(infos: tuple[WindowInfo, ...]) -> frozenset[int]:
+def forecast_score(reporting: ReportService, scope: Scope) -> ForecastScore:
+    """How forecasts of months did of which the ledger knows every day: each is made again from the days that
+    were known then."""
+    extent = reporting.ledger.extent(scope=scope)
+    months: list[Month] = []
+    found: dict[int, list[tuple[MonthEnd, int, float]]] = defaultdict(list)
+    if extent is not None:
+        known = known_days(reporting.ledger.windows(extent, scope=scope))
+        whole = [each for each in reporting.months(scope) if _is_known(each.window, known)]
+        for month in whole:
+            start_ms = max(month.window.start_ms - HISTORY_DAYS * DAY_MS, min(known))
+            if not _is_known(Window(start_ms, month.window.end_ms), known):
+                continue
+            costs = daily_costs(reporting, scope, Window(start_ms, month.window.end_ms), _HELD)
+            days = range(start_ms, month.window.end_ms, DAY_MS)
+            by_team = {team: [by_day.get(day, 0) for day in days] for team, by_day in costs.items()}
+            first = (month.window.start_ms - start_ms) // DAY_MS
+            made = score_month(by_team, first, month.window.length_ms // DAY_MS)
+            months.append(month)
+            for left, rows in made.items():
+                found[left] += rows
+    return ForecastScore(tuple(months), reporting.currency, COVERAGE, scored(found))
+
+
+def _is_known(span: Window, known: frozenset[int]) -> bool:
+    return all(day in known for day in range(span.start_ms, span.end_ms, DAY_MS))
+
+
+def _idle(
+    reporting: ReportService, scope: Scope, span: Window, known: frozenset[int], month: Month, days_left: int
+) -> MonthEnd:
+    """Of what nobody held, as if it were a team."""
+    idle = {"bucket": frozenset({Bucket.UNALLOCATED.value})}
+    costs: dict[int, int] = defaultdict(int)
+    for by_day in daily_costs(reporting, scope, span, idle).values():
+        for day, nano in by_day.items():
+            costs[day] += nano
+    first = min(known, default=span.start_ms)
+    days = range(max(span.start_ms, first), span.end_ms, DAY_MS)
+    history = [costs.get(day, 0) if day in known else None for day in days]
+    spent = sum(nano for day, nano in costs.items() if day >= month.window.start_ms)
+    return month_ends({UNALLOCATED: history}, {UNALLOCATED: spent}, days_left)[UNALLOCATED]
+
+
+def known_days(infos: tuple[WindowInfo, ...]) -> frozenset[int]:
     """The beginnings of days of which every cluster has all windows."""
     clusters = {info.cluster for info in infos}
     covered: dict[int, int] = defaultdict(int)
@@ -71,10 +128,11 @@ def _known_days(infos: tuple[WindowInfo, ...]) -> frozenset[int]:
     return frozenset(day for day, ms in covered.items() if ms == len(clusters) * DAY_MS)
 
 
-def _daily_costs(reporting: ReportService, scope: Scope, span: Window) -> dict[str, dict[int, int]]:
-    """Nano-units of what each team held, by the beginning of a day."""
-    held = {"bucket": frozenset({Bucket.HELD.value})}
-    lines = reporting.ledger.aggregate(scope, span, ("team",), filters=held, step_ms=DAY_MS)
+def daily_costs(
+    reporting: ReportService, scope: Scope, span: Window, filters: Mapping[str, frozenset[str]]
+) -> dict[str, dict[int, int]]:
+    """Nano-units of what passes ``filters``, by team and the beginning of a day."""
+    lines = reporting.ledger.aggregate(scope, span, ("team",), filters=filters, step_ms=DAY_MS)
     costs: dict[str, dict[int, int]] = defaultdict(dict)
     for team, day, nano in lines[["team", STEP, "nano"]].dropna().itertuples(index=False, name=None):
         costs[str(team)][int(day)] = int(nano)

@@ -300,6 +300,12 @@ class NotifySettings(SettingsGroup):
     month_closed: bool = True
     """Whether it is told that a month was closed, and what it cost."""
 
+    incidents: bool = True
+    """Whether it is told that a team costs more than usual for days, for a named cause."""
+
+    budgets: bool = True
+    """Whether it is told that a budget of the team rules reached a threshold: each once in a period."""
+
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         names = [each.name for each in self.channels]

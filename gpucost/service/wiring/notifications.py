@@ -7,8 +7,10 @@ from zoneinfo import ZoneInfo
 
 from gpucost.notify.notices import NoticeKind
 from gpucost.service.notifications.advice import AdviceNotices
+from gpucost.service.notifications.budgets import BudgetNotices, BudgetWatch
 from gpucost.service.notifications.digests import DigestNotices, DigestSchedule, DigestScheduler
 from gpucost.service.notifications.findings_and_alerts import AlertNotices, FindingNotices
+from gpucost.service.notifications.incidents import IncidentNotices
 from gpucost.service.notifications.notification_service import NotificationService
 from gpucost.service.notifications.receipts import JobEndings, ReceiptNotices
 from gpucost.service.reporting.report_service import NO_CURRENCY
@@ -61,6 +63,10 @@ def build_news(
             months=found.month_closed,
         ),
     }
+    if found.budgets:
+        sources["budgets"] = BudgetNotices(BudgetWatch(reporting, teams.budget_plans), found.links)
+    if found.incidents:
+        sources["incidents"] = IncidentNotices(reporting, found.links, teams.expected)
     if advising is not None:
         sources["advice"] = AdviceNotices(advising, found.links, lambda: ledger.currency or NO_CURRENCY)
     if found.receipts != "off":

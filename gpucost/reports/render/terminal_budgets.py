@@ -1,0 +1,144 @@
+"""Budgets in a terminal: how they stand, their thresholds, and their history; a forecast of a month."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Console, RenderableType
+from rich.text import Text
+
+from gpucost.reports.base import display
+from gpucost.reports.month.budget_status import ACTUAL, BudgetReport, BudgetStatus, exceed_words
+from gpucost.reports.month.month_end import ForecastScore, MonthForecast
+from gpucost.reports.render.terminal_parts import filled, print_parts, shown_name
+
+
+def print_budget_list(found: BudgetReport, console: Console) -> None:
+    """A row per budget, with when it will be exceeded."""
+    if not found.budgets:
+        print_parts([Text("No budget that you may see is in force.")], console)
+        return
+    heads = ["budget", "of", "period", "total", "spent", "used", "exceedance"]
+    rows = [
+        [
+            shown_name(each.name),
+            shown_name(f"{each.subject.replace('_', ' ')} {each.of}"),
+            Text(each.period),
+            Text(display.money(each.total_nano)),
+            Text(display.money(each.spent_nano)),
+            Text(display.percent(each.part, 1)),
+            Text(exceed_words(each)),
+        ]
+        for each in found.budgets
+    ]
+    title = f"Budgets as of {found.as_of[:16].replace('T', ' ')} UTC, in {found.currency}"
+    print_parts([filled(title, heads, rows, {0, 1, 6}, console.width), *_notes(found)], console)
+
+
+def print_budget(found: BudgetReport, console: Console) -> None:
+    """Each budget whole: amounts, thresholds, causes and history."""
+    parts: list[RenderableType] = []
+    for each in found.budgets:
+        parts += _whole(each, console.width)
+    heads = ["amount", "period", "in force", "carries over"]
+    rows = [
+        [
+            Text(f"{display.money(each.amount_nano)} {each.currency}"),
+            Text(each.period),
+            Text(each.validity),
+            Text("yes" if each.carry_over else "no"),
+        ]
+        for each in found.entries
+    ]
+    print_parts([*parts, filled("History", heads, rows, {1, 2, 3}, console.width)], console)
+
+
+def print_budget_check(found: BudgetReport, console: Console) -> None:
+    """The thresholds that are reached, one a line."""
+    lines = [
+        f"{display.name(each.name)}, {each.period}: {display.percent(one.part)} "
+        f"{'reached by' if one.kind == ACTUAL else 'expected, as of'} "
+        f"{(one.reached_at or '')[:16].replace('T', ' ')} UTC"
+        for each in found.budgets
+        for one in each.reached
+    ]
+    print_parts([Text("\n".join(lines) or "No threshold is reached."), *_notes(found)], console)
+
+
+def _notes(found: BudgetReport) -> Iterator[RenderableType]:
+    for each in found.budgets:
+        if each.note:
+            yield Text(f"{display.name(each.name)}: {each.note}", "dim")
+
+
+def _whole(status: BudgetStatus, width: int) -> Iterator[RenderableType]:
+    carried = "" if not status.carried_nano else f", {display.signed_money(status.carried_nano)} carried over"
+    spent = f"{display.money(status.spent_nano)} of {display.money(status.total_nano)} {status.currency}"
+    yield Text.assemble(
+        (f"Budget {display.name(status.name)}", "bold"),
+        f"  {status.subject.replace('_', ' ')} {display.name(status.of)}, {status.period}\n",
+        (spent, "bold cyan"),
+        f" spent ({display.percent(status.part, 1)}){carried}; {display.money(status.left_nano)} left\n",
+        exceed_words(status),
+    )
+    rows = [
+        [
+            Text(display.percent(each.part)),
+            Text(each.kind),
+            Text("not reached" if each.reached_at is None else each.reached_at[:16].replace("T", " ")),
+        ]
+        for each in status.thresholds
+    ]
+    yield filled("Thresholds", ["of it", "of", "reached"], rows, {1, 2}, width)
+    if status.causes:
+        causes = [[Text(display.money(each.nano)), Text(each.words)] for each in status.causes]
+        yield filled("Dearest causes", [status.currency, "cause"], causes, {1}, width)
+    if status.note:
+        yield Text(status.note, "dim")
+
+
+def print_forecast(found: MonthForecast, console: Console) -> None:
+    """All teams together, time that nobody held, and each team: expected, with its interval, or why not."""
+    ends = [found.total, *found.teams, *([found.unallocated] if found.unallocated is not None else [])]
+    rows = [
+        [
+            shown_name(each.team),
+            Text(display.money(each.expected_nano)),
+            Text(display.money(each.low_nano)),
+            Text(display.money(each.high_nano)),
+            Text(each.reason),
+        ]
+        for each in ends
+    ]
+    coverage = display.percent(found.coverage)
+    title = f"{display.month_name(found.month)} at its end, {found.currency}"
+    heads = ["team", "expected", "low", "high", "why not"]
+    note = (
+        f"As of {found.as_of[:10]}, {found.days_left} days left: {coverage} of past forecasts were between "
+        "low and high. Adjustments are left out."
+    )
+    print_parts([filled(title, heads, rows, {0, 4}, console.width), Text(note, "dim")], console)
+
+
+def print_score(found: ForecastScore, console: Console) -> None:
+    """A row for each number of days left."""
+    if not found.origins:
+        print_parts(
+            [Text("No past forecast can be scored yet: it takes a month that is known whole.")], console
+        )
+        return
+    rows = [
+        [
+            Text(str(each.days_left)),
+            Text(f"{each.forecasts:,}"),
+            Text(display.percent(each.coverage, 1)),
+            Text(display.percent(each.wape, 1)),
+            Text(display.MISSING if each.mase is None else f"{float(each.mase):.2f}"),
+        ]
+        for each in found.origins
+    ]
+    months = ", ".join(map(str, found.months))
+    heads = ["days left", "forecasts", "kept", "WAPE", "MASE"]
+    title = f"Forecasts of the month's end: {months}"
+    note = f"Intervals are to keep {display.percent(found.nominal)}. MASE: 1 is the same day a week before."
+    print_parts([filled(title, heads, rows, set(), console.width), Text(note, "dim")], console)

@@ -1,0 +1,99 @@
+"""Notices of incidents: a team costs more than usual, for a named cause, for days. Nothing is sent here.
+
+The rules are in ``reports.month.cost_incidents``. Signs of a day follow from the ledger alone, and what was
+told says which incident of a team is open: so a restart goes on in the same conversation, and opens no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gpucost.domain.errors import InputError
+from gpucost.domain.scope import EVERYTHING
+from gpucost.domain.time import DAY_MS, MINUTE_MS, Window, parse_instant
+from gpucost.notify.compose.budget import incident_notice
+from gpucost.notify.compose.links import MessageLinks
+from gpucost.notify.notices import Conversation, Notice, NoticeKind
+from gpucost.reports.month.change_causes import SpanLines
+from gpucost.reports.month.cost_incidents import (
+    BASE_MS,
+    WEEK_MS,
+    CostIncident,
+    IncidentRule,
+    IncidentSign,
+    incidents,
+    signs_of,
+)
+from gpucost.reports.month.inputs import span_time
+from gpucost.reports.month.span_change import CHANGE_DIMS
+from gpucost.service.reporting.report_service import ReportService, window_facts
+
+_LOOK_EVERY_MS = 10 * MINUTE_MS
+
+
+@dataclass
+class IncidentNotices:
+    """The source of notices about incidents; ``expected`` are what teams announced, by team. Raises
+    LedgerError."""
+
+    reporting: ReportService
+    links: MessageLinks
+    expected: Mapping[str, tuple[Window, ...]] = field(default_factory=dict)
+    rule: IncidentRule = field(default_factory=IncidentRule)
+    _looked_ms: int | None = None
+    _signs: dict[int, dict[str, IncidentSign]] = field(default_factory=dict)
+
+    def __call__(self, now_ms: int, told: Sequence[Conversation]) -> Iterator[Notice]:
+        if self._looked_ms is None or not 0 <= now_ms - self._looked_ms < _LOOK_EVERY_MS:
+            self._look()
+            self._looked_ms = now_ms
+        days = sorted(self._signs)
+        last = _last_told(told)
+        for team in sorted({team for signs in self._signs.values() for team in signs} | set(last)):
+            own = [self._signs[day].get(team, IncidentSign(day, 0, 0, None)) for day in days]
+            before = last.get(team)
+            found = incidents(team, own, self.rule, self.expected.get(team, ()), before)
+            latest = found[-1] if found else None
+            if latest is None or (before is not None and before.ended_ms is not None and latest == before):
+                continue
+            yield incident_notice(latest, own[-1], self.reporting.currency, self.links)
+
+    def _look(self) -> None:
+        """Signs of the last whole days, as many as an incident takes; those that are known are kept."""
+        extent = self.reporting.ledger.extent()
+        end_ms = 0 if extent is None else extent.end_ms // DAY_MS * DAY_MS
+        days = [end_ms - n * DAY_MS for n in range(self.rule.days)]
+        first_ms = 0 if extent is None else extent.start_ms
+        self._signs = {
+            day: self._signs[day] if day in self._signs else self._read(day)
+            for day in days
+            if day - WEEK_MS - BASE_MS - self.rule.days * DAY_MS >= first_ms
+        }
+
+    def _read(self, day_ms: int) -> dict[str, IncidentSign]:
+        try:
+            sides = [self._side(each) for each in self.rule.spans(day_ms)]
+        except InputError:  # windows that are cut by a day
+            return {}
+        return signs_of(day_ms, sides[0], sides[1], self.rule)
+
+    def _side(self, span: Window) -> SpanLines:
+        lines = self.reporting.ledger.aggregate(EVERYTHING, span, CHANGE_DIMS)
+        infos = self.reporting.ledger.windows(span)
+        return SpanLines(lines, span_time([window_facts(info) for info in infos], span))
+
+
+def _last_told(told: Sequence[Conversation]) -> dict[str, CostIncident]:
+    """The last incident of each team that any channel was told: open where one conversation is."""
+    found: dict[str, CostIncident] = {}
+    for each in sorted(told, key=lambda each: each.key):
+        if each.kind is NoticeKind.INCIDENT:
+            began_ms = parse_instant(f"{each.key[-10:]}T00:00:00Z")
+            known = found.get(each.team)
+            if known is None or known.began_ms <= began_ms:
+                ended_ms = each.resolved_ms
+                if known is not None and known.began_ms == began_ms and known.ended_ms is None:
+                    ended_ms = None
+                found[each.team] = CostIncident(each.team, began_ms, ended_ms, 0, 0, None)
+    return found

@@ -1,0 +1,292 @@
+"""Budgets out of the ledger: what each has spent in its period, when it reached its thresholds, what is
+carried over, and what is expected.
+
+Spent is what was held, adjustments left out, as in the alerts. A reader of some teams sees the budgets of
+these, one of some clusters those of these clusters: any other is of what they may not see.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from gpucost.attribution.budgets import (
+    MOST_PERIODS,
+    BudgetPeriod,
+    BudgetPlan,
+    BudgetSubject,
+    PeriodSpan,
+    SpendingBudget,
+)
+from gpucost.domain.buckets import Bucket
+from gpucost.domain.errors import InputError
+from gpucost.domain.scope import EVERYTHING, Scope
+from gpucost.domain.text import named_first
+from gpucost.domain.time import DAY_MS, HOUR_MS, Window, iso
+from gpucost.reports.base import display
+from gpucost.reports.base.values import STEP
+from gpucost.reports.month.budget_status import (
+    ACTUAL,
+    FORECAST,
+    BudgetCause,
+    BudgetEntry,
+    BudgetForecast,
+    BudgetReport,
+    BudgetStatus,
+    ThresholdStatus,
+    budget_forecast,
+    reached_at,
+)
+from gpucost.reports.month.change_causes import cause_words
+from gpucost.reports.month.month_end import COVERAGE, month_ends
+from gpucost.service.reporting.month_forecasts import HISTORY_DAYS, daily_costs, known_days
+from gpucost.service.reporting.report_service import ReportService
+from gpucost.service.reporting.span_changes import compare_spans
+
+_DIMS: Mapping[BudgetSubject, str] = {
+    BudgetSubject.TEAM: "team",
+    BudgetSubject.COST_CENTRE: "team",
+    BudgetSubject.QUEUE: "cluster_queue",
+    BudgetSubject.CLUSTER: "cluster",
+    BudgetSubject.PROJECT: "project",
+}
+_MOST_CAUSES = 2
+
+
+def budget_report(
+    reporting: ReportService, scope: Scope, plans: Sequence[BudgetPlan], at_ms: int, *, causes: bool = False
+) -> BudgetReport:
+    """The budgets that ``scope`` may see, in the periods that contain ``at_ms``, as the ledger has them up to
+    then. ``causes`` are read only where wanted: each reads both spans by job."""
+    seen = [plan for plan in plans if _sees(scope, plan)]
+    found = [_BudgetReader(reporting, scope, plan, at_ms) for plan in seen]
+    teams = None if scope.teams is None else tuple(sorted(scope.teams))
+    return BudgetReport(
+        iso(at_ms),
+        reporting.currency,
+        teams,
+        tuple(status for each in found if (status := each.status(causes=causes)) is not None),
+        tuple(_entry(each, reporting.currency) for plan in seen for each in plan.entries),
+    )
+
+
+def named_plans(plans: Sequence[BudgetPlan], name: str | None, scope: Scope = EVERYTHING) -> list[BudgetPlan]:
+    """The budget called ``name``; all without one. Raises InputError, with those that ``scope`` sees."""
+    seen = [plan for plan in plans if _sees(scope, plan)]
+    found = [plan for plan in seen if name in (None, plan.name)]
+    if name is not None and not found:
+        names = [plan.name for plan in seen]
+        allowed = f"{named_first(name, names)}{', '.join(names)}" or "none: no budget is set"
+        raise InputError("name", name, allowed)
+    return found
+
+
+def _sees(scope: Scope, plan: BudgetPlan) -> bool:
+    subject, of = plan.entries[-1].subject
+    if scope.teams is not None:
+        return scope.clusters is None and subject is BudgetSubject.TEAM and of in scope.teams
+    if scope.clusters is not None:
+        return subject is BudgetSubject.CLUSTER and of in scope.clusters
+    return True
+
+
+def _entry(entry: SpendingBudget, currency: str) -> BudgetEntry:
+    subject, of = entry.subject
+    return BudgetEntry(
+        entry.name,
+        subject.value,
+        of,
+        entry.period,
+        entry.amount,
+        entry.currency or currency,
+        entry.thresholds,
+        entry.forecast_thresholds,
+        entry.carry_over,
+        entry.validity,
+    )
+
+
+@dataclass(frozen=True)
+class _BudgetReader:
+    """One budget at an instant."""
+
+    reporting: ReportService
+    scope: Scope
+    plan: BudgetPlan
+    at_ms: int
+
+    def status(self, *, causes: bool) -> BudgetStatus | None:
+        entry = self.plan.at(self.at_ms)
+        if entry is None:
+            return None
+        span = BudgetPeriod(entry.period).at(self.at_ms)
+        window, currency = span.window, entry.currency or self.reporting.currency
+        amount = self.plan.amount(span)
+        carried, note = self._carried(span, MOST_PERIODS) if entry.carry_over else (0, "")
+        total = amount + (carried or 0)
+        subject, of = entry.subject
+        is_ours = currency == self.reporting.currency
+        if not is_ours:
+            note = f"the ledger is in {self.reporting.currency}: what is spent in {currency} is not known"
+        until_ms = self._until(window)
+        days = sorted(self._daily(Window(window.start_ms, until_ms)).items()) if is_ours else []
+        spent = sum(nano for _, nano in days) if is_ours else None
+        forecast, as_of_ms = self._forecast(window, total) if is_ours else (None, 0)
+        thresholds = (
+            *(self._actual(part, total, days) for part in entry.thresholds),
+            *(_expected(part, total, forecast, as_of_ms) for part in entry.forecast_thresholds),
+        )
+        so_far = max(1, min(self.at_ms, window.end_ms) - window.start_ms)
+        infos = self.reporting.ledger.windows(window, scope=self.scope)
+        clusters = max(1, len({info.cluster for info in infos}))
+        covered = sum(window.overlap_ms(info.window.start_ms, info.window.end_ms) for info in infos)
+        return BudgetStatus(
+            name=entry.name,
+            subject=subject.value,
+            of=of,
+            period=str(span),
+            window=window,
+            as_of=iso(self.at_ms),
+            currency=currency,
+            amount_nano=amount,
+            carried_nano=carried,
+            total_nano=total,
+            spent_nano=spent,
+            left_nano=None if spent is None else total - spent,
+            part=None if spent is None or total <= 0 else Fraction(spent, total),
+            covered=min(Fraction(1), Fraction(covered, clusters * so_far)),
+            thresholds=thresholds,
+            forecast=forecast,
+            causes=self._causes(entry, Window(window.start_ms, until_ms)) if causes and spent else (),
+            note=note,
+        )
+
+    def _until(self, window: Window) -> int:
+        """Up to where the ledger counts: the instant asked for, in whole hours, or the end of the period."""
+        return max(window.start_ms + HOUR_MS, min(self._hour_ms, window.end_ms))
+
+    @property
+    def _hour_ms(self) -> int:
+        return -(-self.at_ms // HOUR_MS) * HOUR_MS
+
+    def _filters(self) -> Mapping[str, frozenset[str]]:
+        subject, of = self.plan.entries[-1].subject
+        names = frozenset({of})
+        if subject is BudgetSubject.COST_CENTRE:
+            accounts = self.reporting.accounts
+            names = frozenset(team for team, each in accounts.items() if each.cost_centre == of)
+        return {_DIMS[subject]: names, "bucket": frozenset({Bucket.HELD.value})}
+
+    def _daily(self, span: Window) -> dict[int, int]:
+        """Nano-units by the beginning of a day."""
+        if not all(self._filters().values()):
+            return {}
+        found: dict[int, int] = defaultdict(int)
+        # The hour that is asked for may cut a window: then what is settled up to its day counts.
+        for by_day in daily_costs(self.reporting, self.scope, self._whole(span), self._filters()).values():
+            for day_ms, nano in by_day.items():
+                found[day_ms] += nano
+        return dict(found)
+
+    def _whole(self, span: Window) -> Window:
+        """``span`` up to the last window of the ledger that ends in it."""
+        infos = self.reporting.ledger.windows(span, scope=self.scope)
+        ends = [info.window.end_ms for info in infos if info.window.end_ms <= span.end_ms]
+        cut = [info.window.start_ms for info in infos if info.window.end_ms > span.end_ms]
+        end_ms = min([span.end_ms, *cut]) if cut else max(ends, default=span.end_ms)
+        return Window(span.start_ms, max(end_ms, span.start_ms + 1)) if end_ms > span.start_ms else span
+
+    def _hours(self, day_ms: int) -> list[tuple[int, int]]:
+        day = Window(day_ms, day_ms + DAY_MS)
+        try:
+            lines = self.reporting.ledger.aggregate(
+                self.scope, self._whole(day), ("bucket",), filters=self._filters(), step_ms=HOUR_MS
+            )
+        except InputError:  # longer windows than an hour
+            return []
+        found: dict[int, int] = defaultdict(int)
+        for start_ms, nano in lines[[STEP, "nano"]].dropna().itertuples(index=False, name=None):
+            found[int(start_ms) + HOUR_MS] += int(nano)
+        return sorted(found.items())
+
+    def _actual(self, part: Fraction, total: int, days: Sequence[tuple[int, int]]) -> ThresholdStatus:
+        at = reached_at(part * total, days, self._hours) if total > 0 else None
+        return ThresholdStatus(ACTUAL, part, None if at is None else iso(at))
+
+    def _forecast(self, window: Window, total: int) -> tuple[BudgetForecast | None, int]:
+        """None where the period is over, or no whole day of it is known."""
+        if self.at_ms >= window.end_ms:
+            return None, 0
+        span = Window(max(0, window.start_ms - HISTORY_DAYS * DAY_MS), self._hour_ms // DAY_MS * DAY_MS)
+        if span.end_ms <= window.start_ms:
+            return None, 0
+        known = known_days(self.reporting.ledger.windows(span, scope=self.scope))
+        whole = [day for day in range(window.start_ms, span.end_ms, DAY_MS) if day in known]
+        if not whole:
+            return None, 0
+        until_ms = whole[-1] + DAY_MS
+        span = Window(max(span.start_ms, until_ms - HISTORY_DAYS * DAY_MS), until_ms)
+        costs = self._daily(Window(min(span.start_ms, window.start_ms), until_ms))
+        begun = min(costs, default=until_ms)
+        days = range(max(span.start_ms, begun), until_ms, DAY_MS)
+        history = [costs.get(day, 0) if day in known else None for day in days]
+        spent = sum(nano for day, nano in costs.items() if day >= window.start_ms)
+        held = sum(self._daily(Window(window.start_ms, self._until(window))).values())
+        left = (window.end_ms - until_ms) // DAY_MS
+        end = month_ends({"": history}, {"": spent}, left, None, {"": held})[""]
+        return budget_forecast(end, COVERAGE, spent, total, until_ms), until_ms
+
+    def _carried(self, span: PeriodSpan, most: int) -> tuple[int | None, str]:
+        """What the period before left; with what it had carried over itself."""
+        before = span.previous()
+        entry = self.plan.of_period(before)
+        if entry is None or not most:
+            return 0, ""
+        window, infos = before.window, self.reporting.ledger.windows(before.window, scope=self.scope)
+        if not infos:
+            return 0, ""  # before the ledger begins there was no budget to leave anything of
+        known = known_days(infos)
+        if len(known) * DAY_MS < window.length_ms:
+            return None, f"what {before} left is not known: the ledger has not all of it"
+        own, note = self._carried(before, most - 1) if entry.carry_over else (0, "")
+        left = self.plan.amount(before) + (own or 0) - sum(self._daily(window).values())
+        return left, note
+
+    def _causes(self, entry: SpendingBudget, span: Window) -> tuple[BudgetCause, ...]:
+        """The dearest causes of the change against as much time right before; else the dearest jobs."""
+        span = self._whole(span)
+        subject, of = entry.subject
+        if subject in (BudgetSubject.TEAM, BudgetSubject.CLUSTER):
+            own = Scope(frozenset({of}), self.scope.clusters)
+            if subject is BudgetSubject.CLUSTER:
+                own = Scope(self.scope.teams, frozenset({of}))
+            before = Window(max(0, span.start_ms - span.length_ms), span.start_ms)
+            try:
+                found = compare_spans(self.reporting, own, span, before)
+            except InputError:  # an edge of the span before cuts a window
+                found = None
+            if found is not None and found.report.change_nano > 0:
+                up = [each for each in found.report.causes if each.nano > 0][:_MOST_CAUSES]
+                return tuple(BudgetCause(cause_words(each), each.nano) for each in up)
+        lines = self.reporting.ledger.aggregate(
+            self.scope, span, ("namespace", "job"), filters=self._filters()
+        )
+        sums: dict[tuple[str, str], int] = defaultdict(int)
+        for namespace, job, nano in (
+            lines[["namespace", "job", "nano"]].dropna().itertuples(index=False, name=None)
+        ):
+            sums[str(namespace), str(job)] += int(nano)
+        dearest = sorted(((nano, *key) for key, nano in sums.items()), reverse=True)[:_MOST_CAUSES]
+        return tuple(
+            BudgetCause(f"job {display.name(f'{namespace}/{job}' if job else namespace)}", nano)
+            for nano, namespace, job in dearest
+        )
+
+
+def _expected(part: Fraction, total: int, forecast: BudgetForecast | None, as_of_ms: int) -> ThresholdStatus:
+    """A forecast of what is reached already is none: what was spent says so."""
+    nano = None if forecast is None else forecast.expected_nano
+    is_reached = nano is not None and total > 0 and nano >= part * total
+    return ThresholdStatus(FORECAST, part, iso(as_of_ms) if is_reached else None)

@@ -1,0 +1,205 @@
+"""Budgets out of a real ledger: when thresholds were reached, carry-over, what is told, and that once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+
+import pytest
+from fastapi.testclient import TestClient
+
+from benchmarks.report import PRICE, lines_of
+from gpucost.api.app import create_app
+from gpucost.attribution.teams import TeamRules
+from gpucost.domain.errors import ConfigError
+from gpucost.domain.money import NANO
+from gpucost.domain.scope import EVERYTHING, Scope
+from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window
+from gpucost.ledger import Ledger
+from gpucost.notify.compose.links import MessageLinks
+from gpucost.reports.month.budget_status import BudgetStatus, exceed_words
+from gpucost.service.notifications.budgets import BudgetNotices, BudgetWatch
+from gpucost.service.reporting.budget_reports import budget_report
+from gpucost.service.reporting.report_service import ReportService
+from gpucost.service.settings.api import ApiSettings
+from gpucost.service.wiring.ledger import accounts_of
+from tests.service.test_telling import World
+from tests.service.worlds import Clock
+from tests.support.ledgers import new_ledger
+
+OCTOBER = Month(2026, 10)
+FIRST_MS = Month(2026, 9).window.start_ms
+DAY_17_MS = OCTOBER.window.start_ms + 16 * DAY_MS
+NOW_MS = DAY_17_MS + 14 * HOUR_MS
+HELD = 8 * PRICE.nano_per_board_hour
+"""What a window costs: a day of September and of the first half of October, an hour of the 17th."""
+SPENT = 30 * HELD
+"""Of October, by 14:00 on the 17th: 16 days and 14 hours."""
+
+
+def rules_of(*budgets: str, monthly: int | None = None) -> TeamRules:
+    own = "" if monthly is None else f", monthly_budget: {monthly / NANO:.9f}"
+    listed = "\n".join(f"- {each}" for each in budgets)
+    return TeamRules.parse(
+        f"version: 1\nteams:\n- {{name: team-00, cost_centre: CC-1{own}}}\n- {{name: other}}\n"
+        f"budgets:{' []' if not budgets else ''}\n{listed}\nrules:\n- {{team_from: team_label}}\n",
+        "teams.yaml",
+    )
+
+
+def amount(nano: int) -> str:
+    return f"{nano / NANO:.9f}"
+
+
+@pytest.fixture(scope="module")
+def ledger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
+    """September whole, October up to 14:00 on the 17th."""
+    url = new_ledger(tmp_path_factory.mktemp("budgets") / "ledger.db")
+    with Ledger.open(url, now=lambda: NOW_MS + HOUR_MS) as found:
+        days = Window(FIRST_MS, DAY_17_MS).split(DAY_MS)
+        for n, window in enumerate((*days, *Window(DAY_17_MS, NOW_MS).split(HOUR_MS))):
+            found.ingest(
+                "c",
+                window,
+                lines_of(window, 8, n, 1),
+                observed_ms=window.length_ms,
+                rates={PRICE.rate_id: PRICE},
+                source="test",
+                code_version="test",
+                settle=True,
+            )
+        yield found
+
+
+def status(ledger: Ledger, rules: TeamRules, name: str, at_ms: int = NOW_MS, **more: bool) -> BudgetStatus:
+    reporting = ReportService(ledger, "test", {}, accounts=accounts_of(rules))
+    found = budget_report(reporting, EVERYTHING, rules.budget_plans, at_ms - 1, **more)
+    return next(each for each in found.budgets if each.name == name)
+
+
+@pytest.mark.parametrize("subject", ["team: team-00", "cost_centre: CC-1", "cluster: c", "project: p"])
+def test_a_budget_that_is_crossed_at_two_in_the_afternoon(ledger: Ledger, subject: str) -> None:
+    rules = rules_of(f"{{name: b, {subject}, amount: '{amount(SPENT)}', thresholds: [50, 100]}}")
+    found = status(ledger, rules, "b")
+    assert (found.spent_nano, found.left_nano, found.part) == (SPENT, 0, 1)
+    assert [(each.part, each.reached_at) for each in found.thresholds if each.kind == "actual"] == [
+        (Fraction(1, 2), "2026-10-16T00:00:00Z"),
+        (Fraction(1), "2026-10-17T14:00:00Z"),
+    ]
+    assert exceed_words(found) == "exceeded on 2026-10-17 14:00 UTC"
+
+
+def test_the_monthly_budget_of_a_team_is_one(ledger: Ledger) -> None:
+    found = status(ledger, rules_of(monthly=2 * SPENT), "team-00")
+    assert (found.of, found.period, found.part) == ("team-00", "2026-10", Fraction(1, 2))
+    assert [each.part for each in found.thresholds] == [Fraction(8, 10), 1, 1]
+
+
+def test_when_it_will_be_exceeded_with_an_interval(ledger: Ledger) -> None:
+    """As of the end of the 10th: ten days, and the same each day to come. Twenty-two days' worth is used up
+    on the 23rd."""
+    rules = rules_of(f"{{name: b, team: team-00, amount: '{amount(22 * HELD)}'}}")
+    found = status(ledger, rules, "b", OCTOBER.window.start_ms + 10 * DAY_MS)
+    assert found.forecast is not None
+    assert (found.forecast.exceeds_on, found.forecast.expected_nano) == ("2026-10-23", 31 * HELD)
+    assert exceed_words(found).startswith("will exceed on 2026-10-23 (80%: 2026-10-23 to ")
+    [expected] = [each for each in found.thresholds if each.kind == "forecast"]
+    assert expected.reached_at == "2026-10-11T00:00:00Z"
+
+
+def test_what_is_left_is_carried_over_and_what_is_overspent_taken_off(ledger: Ledger) -> None:
+    each = "{{name: b, team: team-00, amount: '{}', carry_over: true}}"
+    less = status(ledger, rules_of(each.format(amount(40 * HELD))), "b")
+    assert (less.carried_nano, less.total_nano) == (10 * HELD, 50 * HELD)
+    more = status(ledger, rules_of(each.format(amount(25 * HELD))), "b")
+    assert (more.carried_nano, more.total_nano) == (-5 * HELD, 20 * HELD)
+    november = status(ledger, rules_of(each.format(amount(40 * HELD))), "b", OCTOBER.window.end_ms + DAY_MS)
+    assert november.carried_nano is None
+    assert "2026-10 left is not known" in november.note
+
+
+def test_quarters_currencies_and_a_history_that_changes_in_the_middle(ledger: Ledger) -> None:
+    each = "{{name: q, team: team-00, period: quarter, amount: '{}', {}: 2026-11-16}}"
+    rules = rules_of(
+        each.format(amount(92 * HELD), "valid_to"),
+        each.format(amount(184 * HELD), "valid_from"),
+        "{name: eur, team: team-00, amount: 5, currency: EUR}",
+    )
+    quarter = status(ledger, rules, "q")
+    assert (quarter.period, quarter.amount_nano) == ("2026-Q4", 138 * HELD)
+    assert quarter.spent_nano == SPENT
+    euros = status(ledger, rules, "eur")
+    assert (euros.spent_nano, euros.reached, euros.currency) == (None, (), "EUR")
+    assert "the ledger is in USD" in euros.note
+
+
+def test_nobody_sees_the_budgets_of_others(ledger: Ledger) -> None:
+    rules = rules_of("{name: b, cluster: c, amount: 5}", monthly=SPENT)
+    reporting = ReportService(ledger, "test", {}, accounts=accounts_of(rules))
+    for scope, names in (
+        (EVERYTHING, ["b", "team-00"]),
+        (Scope(frozenset({"team-00"})), ["team-00"]),
+        (Scope(frozenset({"other"})), []),
+        (Scope(None, frozenset({"c"})), ["b"]),
+        (Scope(frozenset({"team-00"}), frozenset({"c"})), []),
+    ):
+        found = budget_report(reporting, scope, rules.budget_plans, NOW_MS - 1)
+        assert [each.name for each in found.budgets] == names
+        assert {each.name for each in found.entries} == set(names)
+
+
+def test_a_threshold_is_told_once_over_restarts(ledger: Ledger) -> None:
+    rules = rules_of(monthly=SPENT)
+    clock = Clock(NOW_MS)
+
+    def source() -> BudgetNotices:
+        reporting = ReportService(ledger, "test", {}, accounts=accounts_of(rules))
+        return BudgetNotices(BudgetWatch(reporting, rules.budget_plans), MessageLinks())
+
+    world = World(ledger, clock, sources={"budgets": source()})
+    for _ in range(2):
+        world.turn(minutes=2)
+    world.sources = {"budgets": source()}
+    world.restart()
+    world.turn(minutes=2)
+    assert [title for _, title in world.room.of("platform")] == ["Budget team-00: 100% reached in 2026-10"]
+    [message] = [message for name, _, message in world.room.posts if name == "platform"]
+    assert "100% was reached by 2026-10-17 14:00 UTC" in message.summary
+    assert ("Exceedance", "exceeded on 2026-10-17 14:00 UTC") in [
+        (fact.name, fact.value) for fact in message.facts
+    ]
+    [causes] = [section for section in message.sections if section.title == "Dearest causes"]
+    assert len(causes.items) == 2
+
+
+def test_the_api_says_the_same(ledger: Ledger) -> None:
+    rules = rules_of(monthly=SPENT)
+    app = create_app(ledger, ApiSettings(auth="off"), now=lambda: NOW_MS - 1, budgets=rules.budgets)
+    client = TestClient(app, base_url="http://localhost")
+    [found] = client.get("/v1/budgets/status").json()["budgets"]
+    assert (found["name"], found["spent_nano"], found["part"]) == ("team-00", SPENT, 1.0)
+    assert client.get("/v1/budgets/status?name=nobody").status_code == 422
+    metrics = client.get("/metrics").text
+    assert 'gpucost_budget_used_ratio{budget="team-00",period="2026-10",subject="team-00"' in metrics
+
+
+@pytest.mark.parametrize(
+    ("budget", "field"),
+    [
+        ("{name: b, amount: 5}", "budgets[0].team"),
+        ("{name: b, team: a, queue: q, amount: 5}", "budgets[0].team"),
+        ("{name: b, team: a, amount: 5, period: week}", "budgets[0].period"),
+        ("{name: b, team: a, amount: 5, thresholds: [0]}", "budgets[0].thresholds"),
+        ("{name: b, team: a, amount: 5, currency: usd}", "budgets[0].currency"),
+        ("{name: team-00, team: team-00, amount: 5}", "budgets[0].name"),
+    ],
+)
+def test_what_is_wrong_is_refused_with_its_field(budget: str, field: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        rules_of(budget, monthly=NANO)
+    assert field in str(error.value)
+
+
+def test_two_of_a_name_at_a_time_are_refused() -> None:
+    with pytest.raises(ConfigError, match="the same name"):
+        rules_of("{name: b, team: a, amount: 5}", "{name: b, team: a, amount: 6, valid_from: 2026-10-01}")
