@@ -71,6 +71,19 @@ def replay(
             "one of them alone; auto takes that which repeats best what happened."
         ),
     ] = "auto",
+    goal: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT", help='What is wanted, such as "p90(vision) <= 1h"; several joined by and.'
+        ),
+    ] = None,
+    space: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="With --goal: what may be changed, in which steps (YAML)."),
+    ] = None,
+    minimise: Annotated[
+        Literal["cost"], typer.Option(help="With --goal: of the points that reach it, that with the least.")
+    ] = "cost",
     loop: Annotated[
         Literal["both", "open"],
         typer.Option(help="both: also the closed loop, where it is known whose jobs are whose."),
@@ -102,9 +115,14 @@ def replay(
     context = context_of(ctx)
     changes = [_read_change(file) for file in change or ()]
     _refuse_twice(changes)
+    if (goal is None) != (space is None):
+        raise InputError("--space" if space is None else "--goal", ErrorRemark("missing"), "both or neither")
     found = _history(context, month, trace, traces, history, configuration, gpus, cluster)
     if price is not None:
         found = _priced(found, price)
+    if goal is not None and space is not None:
+        _search(found, goal, space, minimise, changes, hold, format_, output)
+        return
     rule = _rule(found, changes, hold)
     if rule is not None:
         found = held_by(found, rule)
@@ -128,6 +146,41 @@ def replay(
         print_limits(figures.report(), stdout())
     else:
         _write(found, figures.report(), runs, format_, output)
+
+
+def _search(
+    history: ReplayHistory,
+    goal: str,
+    file: Path,
+    _minimise: str,
+    changes: Sequence[WhatIfChange],
+    hold: str,
+    format_: str,
+    output: Path | None,
+) -> None:
+    """The cheapest of a space that reaches a goal, played in open loop."""
+    from gpucost.advisor.replay.goal_search import SearchSpace, parse_goal
+    from gpucost.reports.base.document import to_json
+    from gpucost.reports.render.terminal_parts import print_parts
+    from gpucost.reports.replay.goal_answer import goal_answer, goal_parts
+    from gpucost.service.replay.scenario_runner import held_by
+    from gpucost.service.settings.loader import read_config
+
+    if changes:
+        raise InputError("--change", changes[0].name, "none beside --goal: the space has what may change")
+    if format_ not in ("table", "json"):
+        raise InputError("--format", format_, "table or json with --goal")
+    terms, space = parse_goal(goal), SearchSpace.parse(read_config(file), str(file))
+    top = space.change([len(each.steps) - 1 for each in space.knobs])
+    rule = _rule(history, [top], hold)
+    if rule is not None:
+        history = held_by(history, rule)
+    with progress("points, most of which are not played", sum(1 for _ in space.points())) as advance:
+        found = goal_answer(history, space, terms, goal, lambda: advance("", history.window))
+    if format_ == "json":
+        write(to_json(found), output)
+    else:
+        print_parts(list(goal_parts(found, terms)), stdout())
 
 
 def _print(report: ReplayReport, answer: ScenarioAnswer) -> None:
