@@ -40,6 +40,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
+from gpucost.contract.frames import SIGNAL_MEASURES
 from gpucost.domain.buckets import Bucket, Waste
 
 # SQLite numbers rows by itself for INTEGER keys only; there an INTEGER has 64 bits anyway.
@@ -93,6 +94,11 @@ def _column(name: str, annotation: str, further: tuple[str, dict[str, Any]] | No
     is_key = options.get("primary_key", False)
     rest = {key: value for key, value in options.items() if key != "type_"}
     return Column(name, kind, *keys, nullable=annotation.endswith(_NULLABLE) and not is_key, **rest)
+
+
+def _signals() -> list[Column[Any]]:
+    """What was measured of a line: the last columns of lines and of their sums."""
+    return [Column(name, BigInteger) for name in SIGNAL_MEASURES]
 
 
 class LedgerMeta(LedgerModel):
@@ -228,6 +234,8 @@ class UsageLine(LedgerModel):
     __table_args__ = (
         CheckConstraint("bucket IN ({})".format(", ".join(f"'{b}'" for b in Bucket)), name="bucket"),
         Index(None, "holder_id", "window_id"),
+        *_signals(),
+        Column("team_rule_id", BigInteger, ForeignKey("team_rule.id")),
         {"sqlite_with_rowid": False},
     )
     window_id: int = big_int(primary_key=True, foreign_key="ledger_window.id")
@@ -239,22 +247,6 @@ class UsageLine(LedgerModel):
     nano: int | None = big_int()
     first_ms: int = big_int()
     last_ms: int = big_int()
-    observed_ms: int | None = big_int()
-    busy_ms: int | None = big_int()
-    sm_observed_ms: int | None = big_int()
-    sm_active_ms: int | None = big_int()
-    tensor_active_ms: int | None = big_int()
-    tensor_observed_ms: int | None = big_int()
-    memory_observed_ms: int | None = big_int()
-    memory_used_mib_s: int | None = big_int()
-    memory_total_mib_s: int | None = big_int()
-    memory_peak_mib: int | None = big_int()
-    energy_observed_ms: int | None = big_int()
-    energy_mj: int | None = big_int()
-    busy_over_ms: int | None = big_int()
-    sm_over_ms: int | None = big_int()
-    tensor_over_ms: int | None = big_int()
-    team_rule_id: int | None = big_int(foreign_key="team_rule.id")
 
 
 class UsageDay(LedgerModel):
@@ -278,6 +270,7 @@ class DayLine(LedgerModel):
     __tablename__ = "day_line"
     __table_args__ = (
         CheckConstraint("bucket IN ({})".format(", ".join(f"'{b}'" for b in Bucket)), name="bucket"),
+        *_signals(),
         {"sqlite_with_rowid": False},
     )
     day_id: int = big_int(primary_key=True, foreign_key="usage_day.id")
@@ -290,21 +283,6 @@ class DayLine(LedgerModel):
     unpriced_ms: int = big_int()
     first_ms: int = big_int()
     last_ms: int = big_int()
-    observed_ms: int | None = big_int()
-    busy_ms: int | None = big_int()
-    sm_observed_ms: int | None = big_int()
-    sm_active_ms: int | None = big_int()
-    tensor_active_ms: int | None = big_int()
-    tensor_observed_ms: int | None = big_int()
-    memory_observed_ms: int | None = big_int()
-    memory_used_mib_s: int | None = big_int()
-    memory_total_mib_s: int | None = big_int()
-    memory_peak_mib: int | None = big_int()
-    energy_observed_ms: int | None = big_int()
-    energy_mj: int | None = big_int()
-    busy_over_ms: int | None = big_int()
-    sm_over_ms: int | None = big_int()
-    tensor_over_ms: int | None = big_int()
 
 
 class ProgressLine(LedgerModel):

@@ -6,7 +6,7 @@ detect that. A later revision that changes a trigger has its own text; this one 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 # Table -> the columns that identify a row. SQLite's INSERT OR REPLACE deletes without asking the DELETE
 # trigger, so there an insert of a row that exists is refused too.
@@ -124,3 +124,37 @@ def _postgres(
         f"CREATE TRIGGER {table}_{name} {when} ON {table} {referencing}"
         f"FOR EACH {each} EXECUTE FUNCTION {function}()"
     )
+
+
+def guard(name: str, event: str, table: str, when: str, message: str) -> str:
+    """A trigger of SQLite under a name of its own."""
+    return (
+        f"CREATE TRIGGER {name} BEFORE {event} ON {table} FOR EACH ROW "
+        f"WHEN {when} BEGIN SELECT RAISE(ABORT, 'gpucost: {message}'); END"
+    )
+
+
+def sqlite_content_but(tables: Iterable[str], is_open: Callable[[str], str]) -> Iterator[str]:
+    """Rows of closed months in ``tables`` may come and go where ``is_open`` says so of their month."""
+    for table in tables:
+        for event, row in (("INSERT", "NEW"), ("DELETE", "OLD")):
+            name = f"{table}_{event.lower()}_guard"
+            month = f"(SELECT month FROM ledger_window WHERE id = {row}.window_id)"
+            closed = f"(SELECT state FROM ledger_window WHERE id = {row}.window_id) = 'closed'"
+            yield f"DROP TRIGGER {name}"
+            yield guard(name, event, table, f"{closed} AND NOT {is_open(month)}", "the month is closed")
+
+
+def postgres_content_but(is_open: Callable[[str], str]) -> str:
+    """The same; waste windows stay as they are."""
+    return replaced_function(
+        "gpucost_content_guard",
+        "IF EXISTS (SELECT 1 FROM changed c JOIN ledger_window w ON w.id = c.window_id"
+        f" WHERE w.state = 'closed' AND (TG_OP = 'UPDATE' OR TG_TABLE_NAME = 'waste_window'"
+        f" OR NOT {is_open('w.month')}))"
+        " THEN RAISE EXCEPTION 'gpucost: the month is closed'; END IF; RETURN NULL;",
+    )
+
+
+def replaced_function(name: str, body: str) -> str:
+    return f"CREATE OR REPLACE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {body} END $$"

@@ -26,9 +26,8 @@ from gpucost.ledger.db.tables import (
     WINDOW_PROBLEM,
 )
 from gpucost.ledger.sealed.seal_folder import SealedFile, SealFolder, SealManifest
-from gpucost.ledger.sealed.seal_schema import HOLDER_NAMES, RATE_COLUMNS, TABLES, UNIT_NAMES
+from gpucost.ledger.sealed.seal_schema import GROUP_ROWS, HOLDER_NAMES, RATE_COLUMNS, TABLES, UNIT_NAMES
 
-_ROWS = 122_880
 _DIMENSIONS = ((UNIT, UNIT_NAMES), (HOLDER, HOLDER_NAMES), (RATE, RATE_COLUMNS))
 _LINE = ("bucket", *LINE_MEASURES)
 _WASTE = ("bucket", "waste", "board_ms", "nano")
@@ -64,7 +63,7 @@ def put_back(
 def _batches(folder: SealFolder, file: SealedFile, version: int) -> Iterator[pa.Table]:
     """The rows in parts, with every column of the newest version: null where the file's has none."""
     with folder.opened(file.path) as content:
-        for batch in pq.ParquetFile(content).iter_batches(_ROWS):
+        for batch in pq.ParquetFile(content).iter_batches(GROUP_ROWS):
             rows = pa.Table.from_batches([batch])
             for column in TABLES[file.table]:
                 if column.since > version:

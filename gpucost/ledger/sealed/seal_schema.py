@@ -59,6 +59,8 @@ def _content(table: Any) -> tuple[str, ...]:
     return tuple(column.name for column in table.columns)[2:]
 
 
+GROUP_ROWS = 122_880
+"""Rows of a row group: what DuckDB and others read at once."""
 UNIT_NAMES, HOLDER_NAMES, RATE_VALUES = _content(UNIT), _content(HOLDER), _content(RATE)
 RATE_COLUMNS = tuple(name if name == "rate_id" else f"rate_{name}" for name in RATE_VALUES)
 _SHARES = ("share_num", "share_den")

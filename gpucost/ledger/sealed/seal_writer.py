@@ -33,6 +33,7 @@ from gpucost.ledger.db.tables import (
 from gpucost.ledger.sealed.seal_schema import (
     DAY_DIMS,
     DAY_MEASURES,
+    GROUP_ROWS,
     HOLDER_NAMES,
     RATE_COLUMNS,
     UNIT_NAMES,
@@ -46,8 +47,6 @@ from gpucost.ledger.sealed.sealed_reader import LINES_AS_SUMS, WASTE_AS_SUMS, Se
 
 RUN_LINES = 500_000
 """The lines that are sorted together, and in memory, at most (but for a window that has more)."""
-GROUP_ROWS = 122_880
-"""Rows of a row group: what DuckDB and others read at once."""
 
 # In this order names and time sort lines: what is asked for most comes first.
 _HOLDER_ORDER = ("team", "namespace", "job", "job_uid", *HOLDER_NAMES)

@@ -126,7 +126,7 @@ def build_week(inputs: WeekInputs) -> WeekDigest:
     not_compared = _not_compared(inputs)
     held = lines[lines["bucket"] == Bucket.HELD]
     held_before = None if not_compared else before[before["bucket"] == Bucket.HELD]
-    tables = GroupTables(held, held_before)
+    tables = GroupTables(held, held, held_before)
     cost = tables.total.amount if inputs.team else _capacity(lines)
     cost_before = _held(before) if inputs.team else _capacity(before)
     waste = _waste(inputs, cost, tables.total.utilisation.busy)

@@ -33,7 +33,7 @@ import pandas as pd
 from gpucost.domain.buckets import HOLDER_OF_BUCKET, Bucket
 from gpucost.domain.time import Window, iso
 from gpucost.reports.base import display
-from gpucost.reports.base.frame_sums import prepare, sums, total
+from gpucost.reports.base.frame_sums import prepare, summed, sums, total
 from gpucost.reports.base.values import (
     EMPTY,
     NOTHING,
@@ -83,6 +83,7 @@ from gpucost.reports.month.provenance import (
 from gpucost.reports.waste.waste_report import WasteReport, build_waste
 
 TOP = 5
+_OF_JOBS = ("namespace", "job", "job_uid")
 OBSERVED_KEY = "node"
 """What a rate is keyed by that is of one node: prices observed in OpenCost's series."""
 
@@ -94,21 +95,25 @@ def build_month(inputs: MonthInputs, *, top: int = TOP, every_job: bool = False)
     None, since a month can have hundreds of thousands. Raises InputError for a frame that lacks a
     column, for sums beyond 64 bits and for a rate id without a rate.
     """
-    lines = prepare(inputs.lines, MONTH_DIMS, "lines")
+    by_day = inputs.days is inputs.lines and STEP in inputs.lines.columns
+    dims = (*MONTH_DIMS, STEP) if by_day else MONTH_DIMS
+    lines = prepare(inputs.lines, dims, "lines")
     held = lines[lines["bucket"] == Bucket.HELD]
+    # Nearly all rows are of jobs: most sections sum up a few rows in their place.
+    few = summed(lines, [name for name in dims if name not in _OF_JOBS])
     before = () if inputs.previous is None else inputs.previous_windows
     comparison = compare(inputs.month, inputs.windows, before)
     previous = None if comparison.reason else _previous(inputs)
-    tables = GroupTables(held, previous)
+    tables = GroupTables(held, few[few["bucket"] == Bucket.HELD], previous)
     adjustments = tuple(sorted(inputs.adjustments, key=_adjustment_order))
     return MonthReport(
         month=inputs.month,
         currency=inputs.currency,
         teams_in_scope=None if inputs.scope.teams is None else tuple(sorted(inputs.scope.teams)),
         clusters_in_scope=None if inputs.scope.clusters is None else tuple(sorted(inputs.scope.clusters)),
-        totals=_totals(lines, tables, adjustments),
+        totals=_totals(few, tables, adjustments),
         comparison=comparison,
-        capacity=_capacity(inputs, lines) if inputs.scope.sees_every_team else None,
+        capacity=_capacity(inputs, few) if inputs.scope.sees_every_team else None,
         waste=_waste(inputs, tables),
         teams=_teams(inputs, tables, adjustments, comparison, top),
         projects=tables.by("team", "project"),
@@ -121,12 +126,12 @@ def build_month(inputs: MonthInputs, *, top: int = TOP, every_job: bool = False)
         adjustments=adjustments,
         share_bases=tuple(
             ShareBasisTime(basis, found.amount)
-            for (basis,), found in sorted(sums(held[held["profile"] != ""], ["basis"]).items())
+            for (basis,), found in sorted(sums(tables.few[tables.few["profile"] != ""], ["basis"]).items())
         ),
-        days=_days(inputs),
+        days=_days(few if by_day else inputs.days),
         methods=_methods(inputs, tables, comparison),
         problems=problem_rows(without_bounds(inputs.problems)),
-        provenance=provenance(inputs, lines),
+        provenance=provenance(inputs, few),
         causes=None
         if previous is None
         else change_causes(
@@ -157,7 +162,7 @@ def _methods(inputs: MonthInputs, tables: GroupTables, comparison: MonthComparis
         inputs.problems,
         {item.cluster for item in windows},
         {
-            ReportNumber.HELD: (*so_far, *_priced_by_opencost(inputs, tables.held)),
+            ReportNumber.HELD: (*so_far, *_priced_by_opencost(inputs, tables.few)),
             ReportNumber.CAPACITY: so_far,
         },
     )
@@ -291,13 +296,13 @@ def _budget(
     )
 
 
-def _days(inputs: MonthInputs) -> tuple[DayCost, ...]:
+def _days(frame: pd.DataFrame | None) -> tuple[DayCost, ...]:
     """Days of the daily frame by bucket and team; time that no pod held has no team."""
-    if inputs.days is None or inputs.days.empty:
+    if frame is None or frame.empty:
         return ()
     days: dict[tuple[str, str, str], CostAmount] = {}
     for (start, bucket, team), found in sums(
-        prepare(inputs.days, (STEP, *DAY_DIMS), "days"), [STEP, *DAY_DIMS]
+        prepare(frame, (STEP, *DAY_DIMS), "days"), [STEP, *DAY_DIMS]
     ).items():
         key = (iso(int(start))[:10], bucket, "" if bucket in HOLDER_OF_BUCKET else team)
         days[key] = days.get(key, NOTHING) + found.amount

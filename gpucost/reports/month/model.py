@@ -380,18 +380,20 @@ def budget_words(report: MonthReport) -> str:
 
 
 class GroupTables:
-    """Group tables over the held lines, with the previous month beside them."""
+    """Group tables over the held lines, with the previous month beside them; ``few`` sums the lines up by all
+    that is no name of a job."""
 
-    def __init__(self, held: pd.DataFrame, previous: pd.DataFrame | None) -> None:
+    def __init__(self, held: pd.DataFrame, few: pd.DataFrame, previous: pd.DataFrame | None) -> None:
         self.held = held
+        self.few = few
         self.previous = previous
-        self.total = total(held)
+        self.total = total(few)
         self._job = group_numbers(held, JOB_KEY)
         self.jobs = len(np.unique(self._job))
 
     def by(self, *keys: str) -> tuple[GroupRow, ...]:
         """One row per value of ``keys``, in this month or the previous one, costliest first."""
-        now = sums(self.held, keys)
+        now = sums(self.few, keys)
         before = {} if self.previous is None else sums(self.previous, keys)
         jobs = self._job_counts(keys)
         rows = []

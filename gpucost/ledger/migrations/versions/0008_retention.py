@@ -7,7 +7,14 @@ from collections.abc import Iterator
 import sqlalchemy as sa
 from alembic import op
 
-from gpucost.ledger.migrations.triggers import postgres_append_only, sqlite_append_only
+from gpucost.ledger.migrations.triggers import (
+    guard,
+    postgres_append_only,
+    postgres_content_but,
+    replaced_function,
+    sqlite_append_only,
+    sqlite_content_but,
+)
 
 revision = "0008"
 down_revision = "0007"
@@ -80,16 +87,10 @@ def _open(month: str) -> str:
 
 
 def _sqlite() -> Iterator[str]:
-    for table in _FOLDED:
-        for event, row in (("INSERT", "NEW"), ("DELETE", "OLD")):
-            name = f"{table}_{event.lower()}_guard"
-            month = f"(SELECT month FROM ledger_window WHERE id = {row}.window_id)"
-            closed = f"(SELECT state FROM ledger_window WHERE id = {row}.window_id) = 'closed'"
-            yield f"DROP TRIGGER {name}"
-            yield _guard(name, event, table, f"{closed} AND NOT {_open(month)}", "the month is closed")
+    yield from sqlite_content_but(_FOLDED, _open)
     for table, keys in _KEYS.items():
         yield from sqlite_append_only(table, keys)
-    yield _guard(
+    yield guard(
         "folded_day_insert_open",
         "INSERT",
         "folded_day",
@@ -97,7 +98,7 @@ def _sqlite() -> Iterator[str]:
         "no month is being folded",
     )
     yield "DROP TRIGGER finding_event_delete_guard"
-    yield _guard(
+    yield guard(
         "finding_event_delete_guard",
         "DELETE",
         "finding_event",
@@ -106,24 +107,11 @@ def _sqlite() -> Iterator[str]:
     )
 
 
-def _guard(name: str, event: str, table: str, when: str, message: str) -> str:
-    return (
-        f"CREATE TRIGGER {name} BEFORE {event} ON {table} FOR EACH ROW "
-        f"WHEN {when} BEGIN SELECT RAISE(ABORT, 'gpucost: {message}'); END"
-    )
-
-
 def _postgres() -> Iterator[str]:
-    yield _function(
-        "gpucost_content_guard",
-        "IF EXISTS (SELECT 1 FROM changed c JOIN ledger_window w ON w.id = c.window_id"
-        f" WHERE w.state = 'closed' AND (TG_OP = 'UPDATE' OR TG_TABLE_NAME = 'waste_window'"
-        f" OR NOT {_open('w.month')}))"
-        " THEN RAISE EXCEPTION 'gpucost: the month is closed'; END IF; RETURN NULL;",
-    )
+    yield postgres_content_but(_open)
     for table in _KEYS:
         yield postgres_append_only(table)
-    yield _function(
+    yield replaced_function(
         "gpucost_folded_day_guard",
         f"IF EXISTS (SELECT 1 FROM changed c WHERE NOT {_open('c.month')})"
         " THEN RAISE EXCEPTION 'gpucost: no month is being folded'; END IF; RETURN NULL;",
@@ -137,7 +125,7 @@ def _postgres() -> Iterator[str]:
         "CREATE TRIGGER finding_event_guard BEFORE UPDATE OR TRUNCATE ON finding_event "
         "FOR EACH STATEMENT EXECUTE FUNCTION gpucost_append_only()"
     )
-    yield _function(
+    yield replaced_function(
         "gpucost_event_guard",
         f"IF EXISTS (SELECT 1 FROM changed c WHERE NOT EXISTS ({_GOING.format('c')}))"
         " THEN RAISE EXCEPTION 'gpucost: finding_event is append-only'; END IF; RETURN NULL;",
@@ -146,7 +134,3 @@ def _postgres() -> Iterator[str]:
         "CREATE TRIGGER finding_event_delete AFTER DELETE ON finding_event REFERENCING OLD TABLE AS changed "
         "FOR EACH STATEMENT EXECUTE FUNCTION gpucost_event_guard()"
     )
-
-
-def _function(name: str, body: str) -> str:
-    return f"CREATE OR REPLACE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {body} END $$"

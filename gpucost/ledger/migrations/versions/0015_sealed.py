@@ -7,7 +7,14 @@ from collections.abc import Iterator
 import sqlalchemy as sa
 from alembic import op
 
-from gpucost.ledger.migrations.triggers import postgres_append_only, sqlite_append_only
+from gpucost.ledger.migrations.triggers import (
+    guard,
+    postgres_append_only,
+    postgres_content_but,
+    replaced_function,
+    sqlite_append_only,
+    sqlite_content_but,
+)
 
 revision = "0015"
 down_revision = "0014"
@@ -92,13 +99,7 @@ def _sealing(seq: str) -> str:
 
 
 def _sqlite() -> Iterator[str]:
-    for table in _MOVED:
-        for event, row in (("INSERT", "NEW"), ("DELETE", "OLD")):
-            name = f"{table}_{event.lower()}_guard"
-            month = f"(SELECT month FROM ledger_window WHERE id = {row}.window_id)"
-            closed = f"(SELECT state FROM ledger_window WHERE id = {row}.window_id) = 'closed'"
-            yield f"DROP TRIGGER {name}"
-            yield _guard(name, event, table, f"{closed} AND NOT {_open(month)}", "the month is closed")
+    yield from sqlite_content_but(_MOVED, _open)
     # Sums of days go with the lines: files have their own. They are never put back, but added up anew.
     for table, month in (
         ("day_line", "(SELECT month FROM usage_day WHERE id = OLD.day_id)"),
@@ -107,33 +108,18 @@ def _sqlite() -> Iterator[str]:
         closed = f"EXISTS (SELECT 1 FROM month WHERE month = {month})"
         yield f"DROP TRIGGER {table}_delete_guard"
         when = f"{closed} AND NOT {_moving(month)}"
-        yield _guard(f"{table}_delete_guard", "DELETE", table, when, "the month is closed")
+        yield guard(f"{table}_delete_guard", "DELETE", table, when, "the month is closed")
     for table, keys in _KEYS.items():
         yield from sqlite_append_only(table, keys)
-    yield _guard("sealed_holder_update_guard", "UPDATE", "sealed_holder", "1", "the month is closed")
+    yield guard("sealed_holder_update_guard", "UPDATE", "sealed_holder", "1", "the month is closed")
     for event, row in (("INSERT", "NEW"), ("DELETE", "OLD")):
         name = f"sealed_holder_{event.lower()}_guard"
-        yield _guard(
-            name, event, "sealed_holder", f"NOT {_sealing(f'{row}.seq')}", "no month is being sealed"
-        )
-
-
-def _guard(name: str, event: str, table: str, when: str, message: str) -> str:
-    return (
-        f"CREATE TRIGGER {name} BEFORE {event} ON {table} FOR EACH ROW "
-        f"WHEN {when} BEGIN SELECT RAISE(ABORT, 'gpucost: {message}'); END"
-    )
+        yield guard(name, event, "sealed_holder", f"NOT {_sealing(f'{row}.seq')}", "no month is being sealed")
 
 
 def _postgres() -> Iterator[str]:
-    yield _function(
-        "gpucost_content_guard",
-        "IF EXISTS (SELECT 1 FROM changed c JOIN ledger_window w ON w.id = c.window_id"
-        f" WHERE w.state = 'closed' AND (TG_OP = 'UPDATE' OR TG_TABLE_NAME = 'waste_window'"
-        f" OR NOT {_open('w.month')}))"
-        " THEN RAISE EXCEPTION 'gpucost: the month is closed'; END IF; RETURN NULL;",
-    )
-    yield _function(
+    yield postgres_content_but(_open)
+    yield replaced_function(
         "gpucost_day_line_guard",
         "IF EXISTS (SELECT 1 FROM (SELECT DISTINCT day_id FROM changed) c JOIN usage_day d ON d.id = c.day_id"
         " JOIN month m ON m.month = d.month WHERE (TG_OP <> 'INSERT' OR d.digest <> '')"
@@ -141,7 +127,7 @@ def _postgres() -> Iterator[str]:
         " THEN RAISE EXCEPTION 'gpucost: the month is closed'; END IF; RETURN NULL;",
     )
     moved = " OR ".join(f"NEW.{name} <> OLD.{name}" for name in ("id", "cluster", "start_ms", "month"))
-    yield _function(
+    yield replaced_function(
         "gpucost_usage_day_guard",
         "IF TG_OP = 'DELETE' THEN"
         f" IF EXISTS (SELECT 1 FROM month WHERE month = OLD.month) AND NOT {_moving('OLD.month')}"
@@ -151,7 +137,7 @@ def _postgres() -> Iterator[str]:
     )
     for table in _KEYS:
         yield postgres_append_only(table)
-    yield _function(
+    yield replaced_function(
         "gpucost_sealed_holder_guard",
         f"IF EXISTS (SELECT 1 FROM changed c WHERE TG_OP = 'UPDATE' OR NOT {_sealing('c.seq')})"
         " THEN RAISE EXCEPTION 'gpucost: no month is being sealed'; END IF; RETURN NULL;",
@@ -166,7 +152,3 @@ def _postgres() -> Iterator[str]:
         "CREATE TRIGGER sealed_holder_truncate BEFORE TRUNCATE ON sealed_holder"
         " FOR EACH STATEMENT EXECUTE FUNCTION gpucost_append_only()"
     )
-
-
-def _function(name: str, body: str) -> str:
-    return f"CREATE OR REPLACE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {body} END $$"
