@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import logging
 import re
@@ -351,6 +352,10 @@ def said_by(answer: Response) -> set[str]:
             for value in (*each.path.split("/"), *dict(parse_qsl(each.query)).values())
         }
         return asked | set(map(unescape, re.findall(r"<bdi>([^<]*)</bdi>", answer.text)))
+    if answer.headers["content-type"].startswith("text/csv"):
+        # A cell may be JSON, or an id that is made of names.
+        cells = (cell for row in csv.reader(answer.text.splitlines()) for cell in row)
+        return {word for cell in cells for word in re.split(r'[/"]', cell)}
     told = answer.json()
     if answer.status_code >= 400:
         told = {name: told["error"][name] for name in ("code", "allowed")}
