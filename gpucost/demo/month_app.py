@@ -14,7 +14,7 @@ from gpucost.cluster.objects.kueue import Workload
 from gpucost.ledger import WaitPrediction
 from gpucost.service.advisor.wait_predictor import WaitPredictor
 from gpucost.service.settings.api import ApiSettings
-from gpucost.service.wiring.demo_month import DemoMonth
+from gpucost.service.wiring.demo_month import REPLAYS, DemoMonth
 from gpucost.service.wiring.ledger import accounts_of
 
 
@@ -41,7 +41,7 @@ def demo_app(run: DemoMonth, settings: ApiSettings | None = None) -> Iterator[Fa
     try:
         yield create_app(
             run.ledger,
-            settings or ApiSettings(auth="off"),
+            settings or ApiSettings(auth="off", replays=run.folder / REPLAYS),
             now=run.now,
             quotas=run.quotas,
             budgets=run.teams.budgets,

@@ -41,6 +41,8 @@ OPERATIONS = (
     "GET /v1/months/{month}/charges",
     "GET /v1/months/{month}/close",
     "GET /v1/months/{month}/forecast",
+    "GET /v1/months/{month}/replays",
+    "GET /v1/months/{month}/replays/{name}",
     "GET /v1/months/{month}/statement",
     "GET /v1/months/{month}/statements",
     "GET /v1/nodes",

@@ -99,6 +99,11 @@ ROUTES = {
     ("POST", "/month/{month}/preview"): Route(
         "/month/2026-10/preview", ACCOUNTANTS, 403, "first=version:+1%0Aname:+a%0A"
     ),
+    ("GET", "/month/{month}/what-if"): Route("/month/2026-10/what-if", ACCOUNTANTS, 403),
+    ("GET", "/v1/months/{month}/replays"): Route("/v1/months/2026-10/replays", ACCOUNTANTS, 403),
+    ("GET", "/v1/months/{month}/replays/{name}"): Route(
+        "/v1/months/2026-10/replays/lend-8", ACCOUNTANTS, 403
+    ),
     ("GET", "/v1/me"): Route("/v1/me", EVERYBODY, 200),
     ("GET", "/v1/openapi.json"): Route("/v1/openapi.json", READERS, 200),
     ("GET", "/v1/reports/{month}"): Route(REPORT, READERS, 200),

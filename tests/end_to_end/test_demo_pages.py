@@ -28,7 +28,16 @@ EACH = 2
 """Pages of one kind that are looked at."""
 KINDS = {
     *("/month/{month}", "/month/{month}/team", "/month/{month}/change", "/month/{month}/data"),
-    *("/month/{month}/preview", "/job", "/queues", "/nodes", "/findings", "/finding/{id}", "/advise"),
+    *(
+        "/month/{month}/preview",
+        "/month/{month}/what-if",
+        "/job",
+        "/queues",
+        "/nodes",
+        "/findings",
+        "/finding/{id}",
+        "/advise",
+    ),
     *("/method", "/method/{page}", "/search"),
 }
 _UNSEEN = re.compile(r"^/(v1|static|logout|login|readyz|metrics)\b|format=")

@@ -37,7 +37,16 @@ router = APIRouter(
 DETECTORS = "detectors/README"
 TOPICS = (
     *(METHODOLOGY, "reports", "waste", DETECTORS, "charges", "statements", "contracts", "prices", "teams"),
-    *("digest", "advise", "explain", "advisor-rules", "inner-schedulers", "several-clusters", "sources"),
+    *(
+        "what-if",
+        "digest",
+        "advise",
+        "explain",
+        "advisor-rules",
+        "inner-schedulers",
+        "several-clusters",
+        "sources",
+    ),
     *("existing", "access", "glossary"),
 )
 """The pages that are listed, in this order; those of single detectors are found through theirs."""

@@ -13,7 +13,7 @@ import typer
 
 from gpucost.cli.terminal.context import context_of, now_ms
 from gpucost.cli.terminal.exit_codes import as_ctrl_c, complain, fields_as
-from gpucost.cli.terminal.output import Output, progress, refuse_table_file, stdout, write
+from gpucost.cli.terminal.output import Output, progress, refuse_table_file, stdout, write, write_file
 from gpucost.domain.errors import ErrorRemark, InputError
 
 if TYPE_CHECKING:
@@ -101,6 +101,10 @@ def replay(
         ),
     ] = "table",
     output: Output = None,
+    keep: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Of a MONTH: keep the report for pages, where api.replays says."),
+    ] = None,
 ) -> None:
     """What would have been: a month replayed under other quotas, policies, prices or nodes.
 
@@ -109,10 +113,12 @@ def replay(
     """
     from gpucost.reports.replay.scenario_figures import ReplayFigures
     from gpucost.reports.replay.terminal_replay import print_limits
+    from gpucost.service.replay.kept_replays import kept_text
     from gpucost.service.replay.scenario_runner import HOLD_WORDS, held_by
 
     refuse_table_file(format_ == "table", output)
     context = context_of(ctx)
+    kept = None if keep is None else _kept(context, month, keep)
     changes = [_read_change(file) for file in change or ()]
     _refuse_twice(changes)
     if (goal is None) != (space is None):
@@ -142,6 +148,9 @@ def replay(
         if not runs:
             raise
         complain(f"stopped: {len(runs)} of {len(changes) + 1} scenarios are finished, and shown")
+    if kept is not None:
+        write_file(kept, kept_text(figures.report()).encode())
+        complain(f"kept in {kept}")
     if is_shown:
         print_limits(figures.report(), stdout())
     else:
@@ -181,6 +190,21 @@ def _search(
         write(to_json(found), output)
     else:
         print_parts(list(goal_parts(found, terms)), stdout())
+
+
+def _kept(context: CommandContext, month: str | None, name: str) -> Path:
+    """Where the report goes; its folder is made."""
+    from gpucost.domain.time import Month
+    from gpucost.service.replay.kept_replays import kept_file
+
+    folder = context.settings.api.replays
+    if month is None or folder is None:
+        found = ErrorRemark("without a MONTH" if month is None else "without api.replays in the settings")
+        raise InputError("--keep", found, "a name, with a MONTH, and api.replays in the settings")
+    with fields_as({"month": "MONTH"}):
+        file = kept_file(folder, Month.parse(month), name, "--keep")
+    folder.mkdir(parents=True, exist_ok=True)
+    return file
 
 
 def _print(report: ReplayReport, answer: ScenarioAnswer) -> None:

@@ -82,6 +82,11 @@ def preview_page(month: Month | str) -> str:
     return address(f"/month/{month}/preview")
 
 
+def what_if_page(month: Month | str, *, replay: str = "", scenario: str = "") -> str:
+    """What a month would have been under other rules: a replay that was kept."""
+    return address(f"/month/{month}/what-if", replay=replay, scenario=scenario)
+
+
 def change_page(month: Month | str, *, team: str = "") -> str:
     """A month beside the one before."""
     return address(f"/month/{month}/change", team=team)

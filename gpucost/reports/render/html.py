@@ -186,6 +186,30 @@ def use_chart(
     return _stacked(bands, values, USE_SERIES, "GPU-hours", width, height)
 
 
+REPLAY_SERIES = (("w-productive", "held"), ("w-starved", "waited for"))
+
+
+def timeline_charts(
+    timelines: Sequence[Mapping[str, tuple[int, int]]], each: str, width: int = 1000, height: int = 200
+) -> tuple[DayChart, ...]:
+    """GPU-hours held and waited for in each step (``2026-10-05``) of several timelines, to the same scale, so
+    that they can be read above each other; ``each`` says in words how long a step is."""
+    highest = highest_stack(amounts for steps in timelines for amounts in steps.values())
+    found = []
+    for steps in timelines:
+        names = tuple(steps)
+        every = max(1, -(-len(names) // 6))
+        ticks = {n: name for n, name in enumerate(names) if n % every == 0 and n < len(names) * 0.95}
+        values = {
+            (name, css): amount
+            for name, amounts in steps.items()
+            for (css, _), amount in zip(REPLAY_SERIES, amounts, strict=True)
+        }
+        bands = ChartBands(names, ticks, f"Stacked bars, one per {each}")
+        found.append(_stacked(bands, values, REPLAY_SERIES, "GPU-hours", width, height, least=highest))
+    return tuple(found)
+
+
 @dataclass(frozen=True, slots=True)
 class ChartBands:
     """The bars of a chart: their names, those of them that the axis names, and what they are in words."""
@@ -211,14 +235,15 @@ def _stacked(
     marks: Sequence[tuple[str, str]] = (),
     *,
     by_cost: bool = False,
+    least: int = 0,
 ) -> DayChart:
     """``values`` by bar and class, stacked in the order of ``every`` (class, label); classes without a value
-    are left out."""
+    are left out. The axis goes up to ``least`` at least."""
     drawn = {css for (_, css), value in values.items() if value > 0}
     series = [(css, label) for css, label in every if css in drawn]
     dates = along.names
     highest = highest_stack([values.get((date, css), 0) for css, _ in series] for date in dates)
-    axis = ChartAxis.up_to(highest, NANO if by_cost else HOUR_MS)
+    axis = ChartAxis.up_to(max(highest, least), NANO if by_cost else HOUR_MS)
     scale = LinearScale(axis.top, height - _TOP - _BOTTOM)
     bands = BandScale(_LEFT, width - _LEFT - _RIGHT, len(dates))
     rects: list[ChartRect] = []

@@ -118,6 +118,17 @@ class RestlessAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class TimelineStep:
+    """From ``start`` on, a day (of windows shorter than a week an hour): GPU time that was held, that was
+    waited for by jobs which had not started, and that there was."""
+
+    start: str
+    held_board_ms: int
+    waiting_board_ms: int
+    capacity_board_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class ScenarioAnswer:
     """One scenario. ``groups`` are all, then queues, then teams. ``closed`` are waits of the closed loop,
     where they differ, with the number of jobs that never came."""
@@ -130,6 +141,7 @@ class ScenarioAnswer:
     restless: RestlessAnswer | None
     closed: Mapping[str, WaitFigures]
     closed_missing: int
+    timeline: tuple[TimelineStep, ...] = ()
 
     def group(self, kind: str, name: str) -> GroupAnswer | None:
         return next((each for each in self.groups if (each.kind, each.name) == (kind, name)), None)

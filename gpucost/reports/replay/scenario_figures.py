@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
@@ -17,7 +17,7 @@ from gpucost.advisor.replay.scenario_run import ScenarioRun
 from gpucost.charges.contract_terms import ContractBook
 from gpucost.charges.policy_file import PolicyBook
 from gpucost.domain.buckets import UNALLOCATED
-from gpucost.domain.time import HOUR_MS, MINUTE_MS, SECOND_MS, Window, iso
+from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, Window, iso
 from gpucost.reports.replay.run_views import (
     QueueSums,
     RunView,
@@ -35,10 +35,16 @@ from gpucost.reports.replay.scenario_answer import (
     ReplayReport,
     RestlessAnswer,
     ScenarioAnswer,
+    TimelineStep,
     WaitDifference,
     WaitFigures,
 )
-from gpucost.reports.replay.scenario_money import PaidTime, ScenarioMoney, scenario_money
+from gpucost.reports.replay.scenario_money import (
+    PaidTime,
+    ScenarioMoney,
+    capacity_units_ms,
+    scenario_money,
+)
 
 SOON_MS = 5 * MINUTE_MS
 DRAWS = 200
@@ -257,6 +263,7 @@ class _Measured:
             None if restless is None else _restless(restless, self.views),
             closed,
             missing,
+            tuple(self._timeline()),
         )
 
     def _group(
@@ -362,6 +369,30 @@ class _Measured:
             off + money.charge_difference,
         )
 
+    def _timeline(self) -> Iterator[TimelineStep]:
+        window, pools = self.window, self.played.run.pools
+        step_ms = DAY_MS if window.length_ms >= 7 * DAY_MS else HOUR_MS
+        count = -(-window.length_ms // step_ms)
+        held, waiting = [Fraction(0)] * count, [Fraction(0)] * count
+
+        def add(sums: list[Fraction], start_ms: int, end_ms: int, gpus: Fraction | int) -> None:
+            low, high = max(start_ms, window.start_ms), min(end_ms, window.end_ms)
+            while low < high:
+                at = (low - window.start_ms) // step_ms
+                until = min(high, window.start_ms + (at + 1) * step_ms)
+                sums[at] += gpus * (until - low)
+                low = until
+
+        for view in self.views.values():
+            pool = pools.get(pool_of(view.job, pools))
+            gpus = view.job.gpus if pool is None or pool.share == 1 else view.job.gpus * pool.share
+            add(waiting, view.created_ms, view.created_ms + view.wait_ms(window), gpus)
+            for run in view.runs:
+                add(held, run.start_ms, run.end_ms, gpus)
+        for at, part in enumerate(window.split(step_ms)):
+            there = sum(capacity_units_ms(each, part) * each.share for each in pools.values())
+            yield TimelineStep(iso(part.start_ms), int(held[at]), int(waiting[at]), int(there))
+
     def _jain(self) -> Fraction | None:
         """Of use over quota, by queue; of pools where there are no queues of Kueue."""
         sums = [(each.held, each.nominal) for each in self.queues.values()]
@@ -460,7 +491,8 @@ class _Measured:
         added = [each for each in change.nodes if (each.add or 0) > 0]
         if added and not any((each.add or 0) < 0 for each in change.nodes):
             for each in groups:
-                if each.mean is not None and each.mean.told and each.mean.ms > 0:
+                differences = [one for one in (each.p90, each.mean) if one is not None]
+                if any(one.told and one.ms > 0 for one in differences):
                     who = f"{each.kind} {each.name}".strip()
                     yield (
                         f"nodes were added, and {who} waits longer: each start decides anew who comes next "

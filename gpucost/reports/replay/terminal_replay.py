@@ -175,7 +175,7 @@ def _waits(found: ScenarioAnswer, *, is_base: bool) -> RenderableType:
         table.add_column(name, justify="right")
     shown = shown_groups(found)
     for each in shown[: MOST_GROUPS + 1]:
-        differences = [] if is_base else [_difference(each.p90), _difference(each.mean)]
+        differences = [] if is_base else [difference_words(each.p90), difference_words(each.mean)]
         table.add_row(shown_name(group_name(each)), *_wait_cells(each.waits), *differences)
     more = len(shown) - MOST_GROUPS - 1
     if more > 0:
@@ -222,10 +222,12 @@ def shown_groups(found: ScenarioAnswer) -> list[GroupAnswer]:
 
 
 def group_name(each: GroupAnswer) -> str:
+    """``team vision``, ``queue research``, ``all``."""
     return f"{each.kind} {each.name}".strip()
 
 
-def _difference(found: WaitDifference | None) -> str:
+def difference_words(found: WaitDifference | None) -> str:
+    """With its interval, or that it is not told apart."""
     if found is None:
         return display.MISSING
     if not found.told:
@@ -275,13 +277,14 @@ def _jobs(found: ScenarioAnswer) -> RenderableType:
             f"{each.gpus:,}",
             short(each.wait_before_ms),
             short(each.wait_after_ms),
-            _why(each.layer_before, each.held_by_before),
-            _why(each.layer_after, each.held_by_after),
+            why_words(each.layer_before, each.held_by_before),
+            why_words(each.layer_after, each.held_by_after),
         )
     return table
 
 
-def _why(layer: str, held_by: str) -> str:
+def why_words(layer: str, held_by: str) -> str:
+    """What held a job, and who had the GPUs."""
     return display.visible(f"{layer}: {held_by}" if held_by else layer or "nothing", 200)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from datetime import timedelta
+from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -111,6 +112,11 @@ class ApiSettings(SettingsGroup):
     """Most requests a second without a valid key or token, by client address (of IPv6 by its /64), 0 to
     100,000; more are answered with 429 in place of 401, and no longer logged, and their tokens are asked of
     nobody. 0 is no limit. A minute's worth may come at once.
+    """
+
+    replays: Path | None = None
+    """Folder with replays that ``gpucost replay MONTH --keep NAME`` has written; pages and ``/v1/months``
+    show them to who sees all teams. The service only reads it. Without it there are none.
     """
 
     heavy: Annotated[int, Field(ge=1, le=1_000)] = 8

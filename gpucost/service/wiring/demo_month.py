@@ -52,6 +52,8 @@ __all__ = ["DEMO_MONTH", "DemoMonth"]
 RECORDING, LEDGER, CONFIG, REPORT = "recording", "ledger.db", "config.yaml", "report.html"
 STATE = "cluster.json"
 """The cluster's objects at the end of the month, as a dump."""
+REPLAYS = "replays"
+"""Where ``gpucost replay --keep`` puts them, once somebody asks."""
 WRITTEN = (LEDGER, CONFIG, PRICES_NAME, TEAMS_NAME, RECORDING, REPORT, STATE)
 
 
@@ -163,11 +165,11 @@ class DemoMonth:
 
 def _config_text(folder: Path, cluster: str) -> str:
     """Settings for the other commands. JSON's strings are YAML's too, whatever stands in a path."""
-    url, recording, prices, teams, state, name = (
+    url, recording, prices, teams, state, replays, name = (
         json.dumps(text, ensure_ascii=False)
         for text in (
             f"sqlite:///{folder / LEDGER}",
-            *(str(folder / name) for name in (RECORDING, PRICES_NAME, TEAMS_NAME, STATE)),
+            *(str(folder / name) for name in (RECORDING, PRICES_NAME, TEAMS_NAME, STATE, REPLAYS)),
             cluster,
         )
     )
@@ -187,6 +189,7 @@ detectors:
   cluster: {name}
 api:
   auth: "off"  # allowed on loopback only
+  replays: {replays}
 """
 
 
