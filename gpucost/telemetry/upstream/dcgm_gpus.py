@@ -173,7 +173,13 @@ def _rows(reader: KubeStateReader, window: Window, *, between: bool = False) -> 
 
 
 def _showing(reader: KubeStateReader, window: Window) -> list[str]:
-    """Names that every GPU has series of: as many fields, out of the server's index, as it takes for all."""
+    """Names that every GPU has series of; asked once."""
+    span = window.start_ms, window.end_ms
+    return reader.once(("showing", *span), lambda: _shown_by(reader, window))
+
+
+def _shown_by(reader: KubeStateReader, window: Window) -> list[str]:
+    """As many fields, out of the server's index, as it takes for all GPUs."""
     fields = field_names(reader, window)
     by_field = [fields[field] for field in _SHOWN if fields.get(field)]
 
