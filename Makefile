@@ -81,7 +81,8 @@ bench: $(VENV)/.dev system ## Every benchmark; each prints ratios and one line o
 	@for program in benchmarks/[!_]*.py; do echo "== $$program"; $(BIN)/python $$program $(BENCH_ARGS) || exit 1; done
 
 # The validator pins packages that gpucost does not, and needs Python 3.12: an environment of its own.
-FOCUS_PYTHON ?= $(shell command -v python3.12 || ls -d $(HOME)/.pyenv/versions/3.12*/bin/python 2>/dev/null | tail -n 1)
+FOCUS_PYTHON ?= $(shell for each in python3.12 $(HOME)/.pyenv/versions/3.12*/bin/python; do \
+	$$each -c 'import sys; sys.exit(sys.version_info[:2] != (3, 12))' 2>/dev/null && echo $$each && break; done)
 .cache/focus/.made: Makefile
 	@test -n "$(FOCUS_PYTHON)" || { echo "FOCUS CHECK NOT RUN: it needs Python 3.12 (make focus-check FOCUS_PYTHON=/path/to/python3.12)" >&2; exit 1; }
 	@rm -rf .cache/focus && $(FOCUS_PYTHON) -m venv .cache/focus

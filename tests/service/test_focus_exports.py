@@ -29,6 +29,7 @@ from gpucost.reports.focus.focus_files import read_csv, to_csv
 from gpucost.service.reporting.charge_reports import CommitmentReporting
 from gpucost.service.reporting.focus_exports import FocusExports, FocusRequest
 from tests.ledger import builders
+from tests.ledger.test_ledger_waste import assess, part
 from tests.support.focus_rules import breaches, rows_of
 from tests.support.focus_world import BEFORE, MONTH, contracts, focus_ledger
 from tests.support.ledgers import new_ledger
@@ -282,3 +283,32 @@ def test_a_local_day_of_25_hours_is_days_of_utc(tmp_path: Path) -> None:
         rows = rows_of(written(exports, FocusRequest(MONTH)))
         assert [row["ConsumedQuantity"] for row in rows] == ["7200.000", "82800.000"]
         assert len(rows_of(written(exports, FocusRequest(MONTH, grain="hour")))) == 25
+
+
+def test_waste_and_use_stand_beside_the_cost(tmp_path: Path) -> None:
+    """Of four GPU-hours a quarter was idle; half an hour of use was seen in two that were observed."""
+    window = builders.hour(0)
+    cost = {"board_ms": 4 * HOUR_MS, "nano": 10 * NANO, "observed_ms": 2 * HOUR_MS, "busy_ms": HOUR_MS // 2}
+    held = builders.line(window, cluster_queue="cq", **cost)
+    free = builders.line(window, bucket="unallocated", team="__unallocated__")
+    with Ledger.open(new_ledger(tmp_path / "l.db"), now=lambda: builders.NOW_MS) as ledger:
+        builders.ingest(ledger, window, held, free, observed_ms=HOUR_MS // 2)
+        rows = rows_of(written(FocusExports(ledger, EVERYTHING, "1"), FocusRequest(MONTH)))
+        assert {row["x_WasteBucket"] for row in rows} == {""}
+        assess(
+            ledger,
+            window,
+            part(held, "idle", HOUR_MS, 2 * NANO),
+            part(free, "starved", HOUR_MS, builders.PRICE),
+        )
+        for by, grain in (("job", "day"), ("team", "hour")):
+            request = FocusRequest(MONTH, by=by, grain=grain)
+            own, idle = rows_of(written(FocusExports(ledger, EVERYTHING, "1"), request))
+            assert json.loads(own["x_WasteCosts"]) == {"productive": 8, "idle": 2}
+            assert (own["x_WasteBucket"], idle["x_WasteBucket"]) == ("productive", "starved")
+            assert (own["x_UsedCost"], own["x_Coverage"], own["x_Confidence"]) == (
+                "1.250000000",
+                "0.5",
+                "0.5",
+            )
+            assert own["x_Queue"] == ("cq" if by == "job" else "")
