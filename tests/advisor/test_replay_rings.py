@@ -13,9 +13,11 @@ from gpucost.advisor.kueue.requests import QuotaRequest
 from gpucost.advisor.replay import replay_timeline
 from gpucost.advisor.replay.kueue_replay import KueueReplay, ReplayTimings
 from gpucost.advisor.replay.replay_timeline import ReplayArrival, ReplayOutcome, play
+from gpucost.advisor.replay.tree_replay import TreeMemory, play_trees
 from gpucost.advisor.verify.case_files import MOST_BYTES, decoded
 from gpucost.advisor.verify.history_files import HistoryConfiguration, SchedulerHistory, histories_of
-from gpucost.cluster.objects.kueue import Workload
+from gpucost.cluster.objects.kueue import ClusterQueue, Workload
+from gpucost.cluster.objects.state import ClusterState
 from gpucost.domain.time import DAY_MS, SECOND_MS
 from gpucost.kube.dumps.dump import content_of
 from tests.advisor.histories import HISTORIES, histories, steps
@@ -139,3 +141,50 @@ def test_an_answer_says_it_with_the_policy_that_ends_it() -> None:
     assert "borrowWithinCohort.policy Never ends it" in said
     fewer = ask(job(1, 8), *cohorts, own, queue("c", 8, cohort="east"), held, *nodes(3))
     assert not [each for each in fewer.why if each.startswith("warning: ")]
+
+
+def test_trees_played_one_by_one_are_as_all_at_once_and_what_no_change_touches_is_kept() -> None:
+    """Two copies of each recorded cluster whose flavors leave no choice, side by side."""
+    for each in histories_of(decoded(content_of(HISTORIES, MOST_BYTES), HISTORIES.name), "").histories:
+        for found in each.configurations:
+            groups = [group for queue_ in found.state.cluster_queues.values() for group in queue_.groups]
+            if found.unrest is not None or any(len(group.flavors) > 1 for group in groups):
+                continue
+            state, arrivals, changes = doubled(found, each.arrivals)
+            whole = play(arrivals, KueueReplay(state, found.config, found.timings), changes)
+            memory = TreeMemory()
+            parts = play_trees(state, found.config, found.timings, arrivals, changes, memory)
+            assert parts is not None
+            assert parts.stories == whole.stories
+            assert parts.end_ms == whole.end_ms
+            again = play_trees(state, found.config, found.timings, arrivals, changes, memory)
+            assert again is not None
+            assert all(again.stories[uid] is story for uid, story in parts.stories.items())
+
+
+def doubled(
+    found: HistoryConfiguration, arrivals: tuple[ReplayArrival[QuotaRequest], ...]
+) -> tuple[ClusterState, list[ReplayArrival[QuotaRequest]], list[tuple[int, ClusterQueue]]]:
+    def other(name: str) -> str:
+        return f"{name}-2" if name else ""
+
+    def queue_2(each: ClusterQueue) -> ClusterQueue:
+        return replace(each, meta=replace(each.meta, name=other(each.name)), cohort=other(each.cohort))
+
+    state = found.state
+    queues = {other(uid): queue_2(each) for uid, each in state.cluster_queues.items()}
+    cohorts = {
+        other(uid): replace(each, meta=replace(each.meta, name=other(each.name)), parent=other(each.parent))
+        for uid, each in state.cohorts.items()
+    }
+    more = [
+        replace(
+            each, uid=other(each.uid), ask=replace(each.ask, uid=other(each.uid), queue=other(each.ask.queue))
+        )
+        for each in arrivals
+    ]
+    both = replace(
+        state, cluster_queues={**state.cluster_queues, **queues}, cohorts={**state.cohorts, **cohorts}
+    )
+    changes = [*found.changes, *((at_ms, queue_2(each)) for at_ms, each in found.changes)]
+    return both, [*arrivals, *more], sorted(changes, key=lambda change: change[0])

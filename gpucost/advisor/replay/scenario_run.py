@@ -21,6 +21,7 @@ from gpucost.advisor.replay.history_record import HistoryJob, KueueRecord, PoolR
 from gpucost.advisor.replay.kueue_replay import KueueReplay
 from gpucost.advisor.replay.node_places import PlacedAsk, PlacedReplay
 from gpucost.advisor.replay.replay_timeline import ReplayArrival, ReplayDiscipline, ReplayOutcome, play
+from gpucost.advisor.replay.tree_replay import TreeMemory, play_trees
 from gpucost.advisor.replay.what_if_change import (
     UNLIMITED,
     CohortChange,
@@ -91,17 +92,28 @@ class ScenarioRun:
 
 
 def run_scenario(
-    history: ReplayHistory, change: WhatIfChange = BASELINE, loop: LoopMode = LoopMode.OPEN
+    history: ReplayHistory,
+    change: WhatIfChange = BASELINE,
+    loop: LoopMode = LoopMode.OPEN,
+    memory: TreeMemory | None = None,
 ) -> ScenarioRun:
-    """Everything until nothing is due any more, also after the window. Raises InputError for what the change
-    is about and the history has not."""
+    """Everything until nothing is due any more, also after the window. What ``memory`` has of trees that the
+    change does not touch is not played again. Raises InputError for what the change is about and the history
+    has not."""
     made = _Scenario(history, change)
     is_bare = made.is_bare(loop)
     arrivals = list(made.arrivals(is_bare))
     if loop is LoopMode.CLOSED:
         arrivals = list(followed(arrivals, history))
     discipline = made.discipline(is_bare)
-    outcome = play(arrivals, cast("ReplayDiscipline[object, object]", discipline), made.changes)
+    outcome = None
+    if is_bare and made.kueue is not None:
+        asks = cast("list[ReplayArrival[QuotaRequest]]", arrivals)
+        record, changes = made.kueue, made.kueue_changes
+        memory = memory or TreeMemory()
+        outcome = play_trees(record.state, record.config, record.timings, asks, changes, memory)
+    if outcome is None:
+        outcome = play(arrivals, cast("ReplayDiscipline[object, object]", discipline), made.changes)
     waiting = refused = frozenset[str]()
     if isinstance(discipline, PlacedReplay):
         waiting, refused = discipline.waiting_for_nodes, frozenset(discipline.ever_refused)

@@ -26,6 +26,7 @@ from gpucost.advisor.replay.goal_search import (
 )
 from gpucost.advisor.replay.history_record import ReplayHistory
 from gpucost.advisor.replay.scenario_run import BASELINE, check_change, run_scenario
+from gpucost.advisor.replay.tree_replay import TreeMemory
 from gpucost.advisor.replay.what_if_change import WhatIfChange
 from gpucost.domain.errors import ErrorRemark, InputError
 from gpucost.domain.money import round_half_even
@@ -85,9 +86,11 @@ def goal_answer(
             history, space.change([len(each.steps) - 1 if each is knob else 0 for each in space.knobs])
         )
     groups = [_group(history, term) for term in goal]
+    memory = TreeMemory()
 
     def figures(change: WhatIfChange) -> tuple[Fraction, ...]:
-        views = groups_of(views_of(run_scenario(history, change), history.window).values(), history.window)
+        run = run_scenario(history, change, memory=memory)
+        views = groups_of(views_of(run, history.window).values(), history.window)
         played()
         return tuple(
             _figure(term, wait_figures(views.get(key, []), history.window))

@@ -22,6 +22,7 @@ from gpucost.advisor.replay.scenario_run import (
     has_users,
     run_scenario,
 )
+from gpucost.advisor.replay.tree_replay import TreeMemory
 from gpucost.advisor.replay.what_if_change import WhatIfChange
 from gpucost.reports.replay.run_views import recorded_views, views_of
 
@@ -118,17 +119,18 @@ def played(
         yield from _in_processes(history, scenarios, closes, processes, done)
         return
     base: PlayedPair | None = None
+    memory = TreeMemory()
     for change in scenarios:
         pair = base and _unmoved(history, base, change)
-        pair = pair or _pair(history, change, closes)
+        pair = pair or _pair(history, change, closes, memory)
         base = base or pair
         done(change.name)
         yield pair
 
 
-def _pair(history: ReplayHistory, change: WhatIfChange, closes: bool) -> PlayedPair:
+def _pair(history: ReplayHistory, change: WhatIfChange, closes: bool, memory: TreeMemory) -> PlayedPair:
     closed = run_scenario(history, change, LoopMode.CLOSED) if closes else None
-    return PlayedPair(run_scenario(history, change), closed)
+    return PlayedPair(run_scenario(history, change, memory=memory), closed)
 
 
 def _unmoved(history: ReplayHistory, base: PlayedPair, change: WhatIfChange) -> PlayedPair | None:
@@ -143,17 +145,17 @@ def _unmoved(history: ReplayHistory, base: PlayedPair, change: WhatIfChange) -> 
     return PlayedPair(renamed(base.open), None if base.closed is None else renamed(base.closed))
 
 
-_KEPT: list[tuple[ReplayHistory, bool]] = []
-"""Of a worker process: what it plays, which it was given once."""
+_KEPT: list[tuple[ReplayHistory, bool, TreeMemory]] = []
+"""Of a worker process: what it plays, which it was given once, and what became of trees in it."""
 
 
 def _keep(history: ReplayHistory, closes: bool) -> None:
-    _KEPT.append((history, closes))
+    _KEPT.append((history, closes, TreeMemory()))
 
 
 def _play_kept(change: WhatIfChange) -> PlayedPair:
-    history, closes = _KEPT[-1]
-    return _pair(history, change, closes)
+    history, closes, memory = _KEPT[-1]
+    return _pair(history, change, closes, memory)
 
 
 def _in_processes(
