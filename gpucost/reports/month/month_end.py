@@ -200,6 +200,8 @@ def month_ends(
     days_left: int,
     most_a_day: int | None = None,
     held: Mapping[str, int] | None = None,
+    *,
+    of_shorter: bool = False,
 ) -> dict[str, MonthEnd]:
     """Of each team of ``history`` the cost at the month's end, by name.
 
@@ -209,12 +211,10 @@ def month_ends(
     day that goes on: no end of the month is less.
     """
     known = {team: [float(day) for day in days if day is not None] for team, days in history.items()}
-    errors = [
-        error
-        for team, days in sorted(history.items())
-        if None not in days
-        for error in relative_errors(known[team], days_left)
-    ]
+    horizon, errors = days_left, _errors(history, known, days_left)
+    while of_shorter and len(errors) < _LEAST_ERRORS and horizon > _WEEK:
+        horizon = max(_WEEK, horizon // 2)
+        errors = _errors(history, known, horizon)
     part = conformal_part(errors)
     return {
         team: _month_end(
@@ -222,6 +222,18 @@ def month_ends(
         )
         for team, days in sorted(history.items())
     }
+
+
+def _errors(
+    history: Mapping[str, Sequence[int | None]], known: Mapping[str, Sequence[float]], days: int
+) -> list[float]:
+    """Of all teams whose history is known whole."""
+    return [
+        error
+        for team, found in sorted(history.items())
+        if None not in found
+        for error in relative_errors(known[team], days)
+    ]
 
 
 def _month_end(

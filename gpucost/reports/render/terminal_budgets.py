@@ -12,6 +12,9 @@ from gpucost.reports.month.budget_status import ACTUAL, BudgetReport, BudgetStat
 from gpucost.reports.month.month_end import ForecastScore, MonthForecast
 from gpucost.reports.render.terminal_parts import filled, print_parts, shown_name
 
+_LONGEST = 200
+"""Characters of words that a wide terminal shows of a cell."""
+
 
 def print_budget_list(found: BudgetReport, console: Console) -> None:
     """A row per budget, with when it will be exceeded."""
@@ -32,7 +35,7 @@ def print_budget_list(found: BudgetReport, console: Console) -> None:
         for each in found.budgets
     ]
     title = f"Budgets as of {found.as_of[:16].replace('T', ' ')} UTC, in {found.currency}"
-    print_parts([filled(title, heads, rows, {0, 1, 6}, console.width), *_notes(found)], console)
+    print_parts([filled(title, heads, rows, {0, 1, 6}, console.width, _LONGEST), *_notes(found)], console)
 
 
 def print_budget(found: BudgetReport, console: Console) -> None:
@@ -92,7 +95,7 @@ def _whole(status: BudgetStatus, width: int) -> Iterator[RenderableType]:
     yield filled("Thresholds", ["of it", "of", "reached"], rows, {1, 2}, width)
     if status.causes:
         causes = [[Text(display.money(each.nano)), Text(each.words)] for each in status.causes]
-        yield filled("Dearest causes", [status.currency, "cause"], causes, {1}, width)
+        yield filled("Dearest causes", [status.currency, "cause"], causes, {1}, width, _LONGEST)
     if status.note:
         yield Text(status.note, "dim")
 
@@ -117,7 +120,7 @@ def print_forecast(found: MonthForecast, console: Console) -> None:
         f"As of {found.as_of[:10]}, {found.days_left} days left: {coverage} of past forecasts were between "
         "low and high. Adjustments are left out."
     )
-    print_parts([filled(title, heads, rows, {0, 4}, console.width), Text(note, "dim")], console)
+    print_parts([filled(title, heads, rows, {0, 4}, console.width, _LONGEST), Text(note, "dim")], console)
 
 
 def print_score(found: ForecastScore, console: Console) -> None:

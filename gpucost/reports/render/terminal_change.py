@@ -13,6 +13,7 @@ from gpucost.reports.month.span_change import SpanChange
 from gpucost.reports.render.terminal_parts import filled, print_parts, shown_cost, shown_name
 
 _MOST_CAUSES = 8
+_LONGEST_CAUSE = 200
 
 
 def print_change(found: SpanChange, console: Console) -> None:
@@ -46,7 +47,9 @@ def _parts(found: SpanChange, width: int) -> Iterator[RenderableType]:
         if rest:
             left = sum(each.nano for each in rest)
             lines.append([Text(display.signed_money(left)), Text(f"{len(rest):,} smaller causes", "dim")])
-        yield filled(f"Why {display.name(row.group)} changed", ["change", "cause"], lines, {1}, width)
+        yield filled(
+            f"Why {display.name(row.group)} changed", ["change", "cause"], lines, {1}, width, _LONGEST_CAUSE
+        )
     for note in found.notes:
         yield Text(note, "dim")
     yield Text(f"The causes add up to {display.signed_money(found.change_nano, 9)} {found.currency}.", "dim")

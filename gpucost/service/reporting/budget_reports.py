@@ -235,8 +235,19 @@ class _BudgetReader:
         spent = sum(nano for day, nano in costs.items() if day >= window.start_ms)
         held = sum(self._daily(Window(window.start_ms, self._until(window))).values())
         left = (window.end_ms - until_ms) // DAY_MS
-        end = month_ends({"": history}, {"": spent}, left, None, {"": held})[""]
+        others = self._others(span, known)
+        histories = {**others, "": history}
+        end = month_ends(histories, {"": spent}, left, None, {"": held}, of_shorter=True)[""]
         return budget_forecast(end, COVERAGE, spent, total, until_ms), until_ms
+
+    def _others(self, span: Window, known: frozenset[int]) -> dict[str, list[int | None]]:
+        """The histories of all teams in scope: how far forecasts were off is said by all of them."""
+        held = {"bucket": frozenset({Bucket.HELD.value})}
+        found: dict[str, list[int | None]] = {}
+        for team, costs in daily_costs(self.reporting, self.scope, span, held).items():
+            days = range(min(costs), span.end_ms, DAY_MS)
+            found[f"team {team}"] = [costs.get(day, 0) if day in known else None for day in days]
+        return found
 
     def _carried(self, span: PeriodSpan, most: int) -> tuple[int | None, str]:
         """What the period before left; with what it had carried over itself."""
