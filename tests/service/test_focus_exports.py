@@ -237,6 +237,8 @@ def test_time_without_a_price_is_refused_by_name(tmp_path: Path) -> None:
         unpriced = [row for row in rows if row["ResourceId"].endswith("/L4")]
         assert unpriced
         assert {row[name] for row in unpriced for name in ("BilledCost", "EffectiveCost", "ListCost")} == {""}
+        periods = FocusRequest(builders.MONTH, FocusVersion.V1_4)
+        assert rows_of(written(exports, periods, FocusDataset.BILLING_PERIOD))
         with pytest.raises(InputError, match="a month of which"):
             written(exports, FocusRequest(Month(2027, 1)))
         with pytest.raises(InputError, match=r"1\.4"):

@@ -68,6 +68,7 @@ _JOB = (*_TEAM, "namespace", "job_kind", "job", "job_uid")
 _MORE = ("cluster_queue", "queue", "user", "project", "workload")
 _SUMS = ("board_ms", "nano", "unpriced_ms", "busy_ms", "observed_ms", "first_ms", "last_ms")
 _CAPACITY = tuple(str(bucket) for bucket in Bucket if bucket.is_capacity)
+_OF_COSTS = frozenset((FocusDataset.COST_AND_USAGE, FocusDataset.INVOICE_DETAIL))
 _TRIES = 3
 _MOST_NAMED = 5
 
@@ -151,7 +152,7 @@ class FocusExports:
             raise InputError("month", str(request.month), "a month of which the ledger holds something")
         if dataset is FocusDataset.CONTRACT_COMMITMENT and self.scope.clusters is not None:
             raise InputError("dataset", dataset.value, "CostAndUsage: contracts are of all clusters")
-        if request.unpriced == "refuse" and dataset is not FocusDataset.CONTRACT_COMMITMENT:
+        if request.unpriced == "refuse" and dataset in _OF_COSTS:
             self._refuse_unpriced(request)
 
     def _refuse_unpriced(self, request: FocusRequest) -> None:
