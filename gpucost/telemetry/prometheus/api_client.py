@@ -13,7 +13,6 @@ from __future__ import annotations
 import http.client
 import io
 import random
-import re
 import socket
 import ssl
 import threading
@@ -101,12 +100,14 @@ class _TimedResponse(http.client.HTTPResponse):
         if self._chunks is None:
             self._chunks = _ChunkedBody()
         found: list[bytes] = []
-        while sum(map(len, found)) < amt and not self._chunks.is_whole:
+        size = 0
+        while size < amt and not self._chunks.is_whole:
             more = self.fp.read1(amt)
             if not more:
                 self.close()
                 raise http.client.IncompleteRead(b"")
             found.append(self._chunks.taken(more))
+            size += len(found[-1])
         if self._chunks.is_whole:
             self.close()
         return b"".join(found)
@@ -131,18 +132,28 @@ class _ChunkedBody:
             end = data.find(b"\r\n", at + 2)
             if left or end < 0:
                 break
-            size = data[at + 2 : end].partition(b";")[0].strip()
-            if data[at : at + 2] != b"\r\n" or not _SIZE.fullmatch(size):
+            many = _chunk_size(data[at + 2 : end]) if data[at : at + 2] == b"\r\n" else -1
+            if many < 0:
                 raise http.client.IncompleteRead(b"")
-            if not int(size, 16):
+            if not many:
                 # Trailers may follow, and an empty line.
                 self.is_whole = data.find(b"\r\n\r\n", end) >= 0
                 break
-            at, left = end + 2, int(size, 16)
+            at, left = end + 2, many
         if len(data) - at > _LONGEST_HEAD:
             raise http.client.IncompleteRead(b"")
         self._held, self._left = data[at:], left
         return b"".join(found)
+
+
+def _chunk_size(head: bytes) -> int:
+    """Of the line before a chunk, which may have extensions; -1 for none."""
+    if not head.isalnum():
+        head = head.partition(b";")[0].strip()
+    try:
+        return int(head, 16) if head.isalnum() else -1
+    except ValueError:
+        return -1
 
 
 class _HttpConnection(HTTPConnection):
@@ -162,7 +173,6 @@ class _HttpsPool(HTTPSConnectionPool):
 
 
 _CHUNK_BYTES = 1 << 18
-_SIZE = re.compile(rb"[0-9a-fA-F]{1,15}")
 _LONGEST_HEAD = 1 << 16
 # By these a server says that it has too much to do.
 _OVERLOADED = frozenset({429, 503})

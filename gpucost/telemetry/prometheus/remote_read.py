@@ -97,6 +97,8 @@ class RemoteReader:
         self._kept: OrderedDict[object, Future[_Samples]] = OrderedDict()
         self._external: Mapping[str, str] | None = None
         self._catalog: LabelCatalog | None = None
+        self._matched: frozenset[str] = frozenset()
+        """Labels by which it sent series: it takes none of them for its own."""
         self.is_there = True
         self.samples = 0
         """Read so far."""
@@ -161,7 +163,10 @@ class RemoteReader:
         """The labels without those that the server adds here only. Raises NotEvaluated where queries know
         series and the server sent none: it takes a matcher of an external label for its own."""
         span = _ends(statistics.ranges)
-        if not len(table) and self._client.series(selecting(selector), *span).result:
+        labels = {each.label for each in selector.matchers}
+        if len(table):
+            self._matched |= labels
+        elif not labels <= self._matched and self._client.series(selecting(selector), *span).result:
             raise NotEvaluated
         if self._external is None and len(table):
             added = self._added(table.rows[0], span)

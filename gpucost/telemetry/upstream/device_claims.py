@@ -19,10 +19,10 @@ the whole device to its name, and the use of each pod is unknown.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import numpy as np
 
@@ -108,6 +108,7 @@ class DeviceClaims:
                     if holds:
                         self.of[key.device, uid] = self._claimed(holds, share)
         self.at = {claim: row for row, claim in enumerate(self.of)}
+        self._rows: dict[DeviceSubject, Sequence[int]] = {}
         self.held = self._grid(each.held for each in self.of.values())
         self.caps = self._caps(holdings, settings, whole)
 
@@ -136,14 +137,13 @@ class DeviceClaims:
 
     def rows_of(self, reading: DeviceReading) -> tuple[IntArray, IntArray]:
         """Rows of ``reading`` and the claims that they belong to, pair by pair."""
-        pairs = [
-            (row, self.at[key.device, uid])
-            for key, row in reading.keys.items()
-            for uid in key.uids
-            if (key.device, uid) in self.at
-        ]
-        whose, rows = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-        return whose, rows
+        known = self._rows
+        for key in reading.keys.keys() - known.keys():
+            claims = ((key.device, uid) for uid in key.uids)
+            known[key] = [self.at[each] for each in claims if each in self.at]
+        found = [known[key] for key in reading.keys]
+        whose = np.repeat([*reading.keys.values()], [*map(len, found)]).astype(np.int64)
+        return whose, np.fromiter(chain.from_iterable(found), dtype=np.int64, count=len(whose))
 
     def _claimed(self, holds: Sequence[PodHolding], share: float) -> PodDeviceClaim:
         stretches = _joined((hold.start_ms, hold.end_ms) for hold in holds)
@@ -326,14 +326,15 @@ def kinds_of(
 
 
 def of_devices(
-    reading: DeviceReading, slack_ms: float, length_ms: int
+    reading: DeviceReading, wanted: Collection[DcgmDevice], slack_ms: float, length_ms: int
 ) -> dict[DcgmDevice, tuple[Floats, Floats]]:
-    """Time observed and amount of devices that have a row of their own beside those of pods."""
+    """Time observed and amount of those of ``wanted`` that have a row of their own beside those of pods."""
     own: dict[DcgmDevice, tuple[Floats, Floats]] = {}
     pods: dict[DcgmDevice, Floats] = {}
-    named = {key.device for key in reading.keys if key.uids}
-    both = named & {key.device for key in reading.keys if not key.uids}
-    for key, row in reading.keys.items():
+    keys = [each for each in reading.keys.items() if each[0].device in wanted]
+    named = {key.device for key, _ in keys if key.uids}
+    both = named & {key.device for key, _ in keys if not key.uids}
+    for key, row in keys:
         if key.device not in both:
             continue
         if key.uids:

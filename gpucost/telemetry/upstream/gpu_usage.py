@@ -193,7 +193,10 @@ class _Reading:
             self._rows.setdefault(device, []).append(row)
         self._claimed = [*self._claims.of.values()]
         self._shares = np.array([each.share for each in self._claimed]).reshape(-1, 1)
-        self._uids = [uid for _, uid in self._claims.of]
+        uids = [uid for _, uid in self._claims.of]
+        pods = {uid: at for at, uid in enumerate(dict.fromkeys(uids))}
+        self._of_pod = np.array([pods[uid] for uid in uids], dtype=np.int64)
+        self._caps = np.array([self._claims.caps[uid] for uid in pods]).reshape(-1, len(steps))
         self._is_part = [self._subjects.parts(device) is not None for device, _ in self._claims.of]
         # By field, GPU time of use that was split, so that it may be another pod's.
         self._unsure: dict[DcgmField, Floats] = {}
@@ -302,7 +305,7 @@ class _Reading:
         amounts, unsure = used.amount.copy(), np.zeros(used.amount.shape)
         if not self._kinds:
             return amounts, unsure
-        own = of_devices(reading, self._read.interval_ms, self._length)
+        own = of_devices(reading, self._kinds, self._read.interval_ms, self._length)
         for device, kind in self._kinds.items():
             rows = self._rows.get(device, [])
             if kind is SharedRowKind.ARBITRARY or not rows:
@@ -334,7 +337,9 @@ class _Reading:
     def _memory_unsure_ms(self, used: Mapping[DcgmField, ClaimReadings], total: Floats) -> float:
         """GPU time of memory of shared devices that no row gives per pod, times the part in use."""
         of = used[DcgmField.MEMORY_USED]
-        own = of_devices(self._gauges[DcgmField.MEMORY_USED], self._read.interval_ms, self._length)
+        own = of_devices(
+            self._gauges[DcgmField.MEMORY_USED], self._kinds, self._read.interval_ms, self._length
+        )
         found = 0.0
         for device, kind in self._kinds.items():
             rows = self._rows.get(device, [])
@@ -348,7 +353,7 @@ class _Reading:
         """Memory measured; the memory that existed; the peak, and the total, of each device in bytes."""
         reading = self._gauges[DcgmField.MEMORY_USED]
         parts = self._parts(used)
-        own = of_devices(reading, self._read.interval_ms, self._length) if self._kinds else {}
+        own = of_devices(reading, self._kinds, self._read.interval_ms, self._length) if self._kinds else {}
         amounts = used.amount * parts
         peak = used.peak.copy()
         most: dict[DcgmDevice, Floats] = {}
@@ -418,12 +423,9 @@ class _Reading:
 
     def _capped(self, observed: Floats, amount: Floats) -> ClaimMeasurement:
         """At most what the pod's units were; NaN where nothing was observed."""
-        pods = {uid: at for at, uid in enumerate(dict.fromkeys(self._uids))}
-        of = [pods[uid] for uid in self._uids]
-        totals = np.zeros((len(pods), len(self._steps)))
-        np.add.at(totals, of, observed)
-        caps = np.array([self._claims.caps[uid] for uid in pods]).reshape(totals.shape)
-        fits = np.minimum(1.0, caps / np.maximum(totals, 1e-9))[of].reshape(observed.shape)
+        totals = np.zeros(self._caps.shape)
+        np.add.at(totals, self._of_pod, observed)
+        fits = np.minimum(1.0, self._caps / np.maximum(totals, 1e-9))[self._of_pod].reshape(observed.shape)
         known = observed * fits > 0
         return ClaimMeasurement(
             np.where(known, observed * fits, np.nan), np.where(known, amount * fits, np.nan)
