@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpucost.domain.errors import SourceError
-from gpucost.telemetry.prometheus.query_response import QueryResponse, checked, parse
+from gpucost.domain.errors import AnswerRefused, SourceError, SourceUnreachable
+from gpucost.telemetry.prometheus.query_response import AnsweredLabels, QueryResponse, checked, parse
 
 SERVER, START, STEP = "http://prometheus", 1_790_812_800_000, 60_000
 INSTANTS = st.sampled_from([START, START + STEP, START + 2 * STEP, START + 3 * STEP, START + 90_000])
@@ -89,3 +89,29 @@ def test_reading_an_answer_leaves_the_collector_as_it_was(body: bytes) -> None:
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+def test_labels_of_a_matrix_are_read_once_for_all_answers() -> None:
+    sets = ['{"b":"2","a":"1"}', '{"a":"1","b":"2"}', '{"a":"\\u00e9"}']
+
+    def body(*chosen: str) -> bytes:
+        series = (f'{{"metric":{each},"values":[[1790812800,"1"]]}}' for each in chosen)
+        return (
+            f'{{"status":"success","data":{{"resultType":"matrix","result":[{",".join(series)}]}}}}'.encode()
+        )
+
+    known = AnsweredLabels()
+    one, two = (parse("http://prometheus", 200, body(*each), known=known) for each in (sets[:1], sets[1:]))
+    assert one.table is not None
+    assert two.table is not None
+    assert one.table.catalog is two.table.catalog
+    assert (one.table.codes.tolist(), two.table.codes.tolist()) == ([0], [0, 1])
+    assert two.table.rows == [each["metric"] for each in two.result] == [{"a": "1", "b": "2"}, {"a": "é"}]
+    assert one.columns is not None
+    assert one.columns.values.tolist() == [1.0]
+    with pytest.raises(SourceUnreachable, match="does not speak"):
+        parse("http://prometheus", 200, body('{"a":1}'), known=known)
+    # In whatever order its labels are.
+    twice = parse("http://prometheus", 200, body(*sets[:2]), known=known)
+    with pytest.raises(AnswerRefused, match="each series once"):
+        checked("http://prometheus", twice, 1_790_812_800_000, 1_790_812_800_000)

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
-from typing import Any, NoReturn, TypedDict
+from typing import Any, NoReturn, TypedDict, cast
 
 import msgspec
 import numpy as np
@@ -97,7 +97,7 @@ class _VectorEntry(TypedDict):
     value: tuple[float, str]
 
 
-class _MatrixEntry(TypedDict):
+class _MatrixEntry(msgspec.Struct, gc=False):
     metric: msgspec.Raw
     values: list[tuple[float, str]]
 
@@ -115,10 +115,8 @@ class _ResultDocument(TypedDict, total=False):
     isPartial: Any
 
 
-_ENTRIES: Mapping[str, msgspec.json.Decoder[list[ResultSeries]]] = {
-    "vector": msgspec.json.Decoder(list[_VectorEntry]),
-    "matrix": msgspec.json.Decoder(list[_MatrixEntry]),
-}
+_VECTOR = msgspec.json.Decoder(list[_VectorEntry])
+_MATRIX = msgspec.json.Decoder(list[_MatrixEntry])
 _RESULTS = msgspec.json.Decoder(_ResultDocument)
 _LABELS = msgspec.json.Decoder(dict[str, str])
 
@@ -184,14 +182,18 @@ def _of_query(body: bytes, known: AnsweredLabels) -> QueryResponse | None:
             document = _RESULTS.decode(body)
             if document["status"] != "success":
                 return None
-            kind = document["data"]["resultType"]
-            result = _ENTRIES[kind].decode(document["data"]["result"])
-            table, values = None, [[each["value"]] for each in result] if kind == "vector" else []
-            if kind == "matrix":
-                labels, table = known.of([bytes(each["metric"]) for each in result])
-                for each, own in zip(result, labels, strict=True):
-                    each["metric"] = own
-                values = [each["values"] for each in result]
+            kind, raw = document["data"]["resultType"], document["data"]["result"]
+            result: list[ResultSeries]
+            if kind == "vector":
+                result, table = cast(list[ResultSeries], _VECTOR.decode(raw)), None
+                values = [[each["value"]] for each in result]
+            elif kind == "matrix":
+                entries = _MATRIX.decode(raw)
+                values = [each.values for each in entries]
+                labels, table = known.of([bytes(each.metric) for each in entries])
+                result = [{"metric": own, "values": of} for own, of in zip(labels, values, strict=True)]
+            else:
+                return None
             columns = _columns([*chain.from_iterable(values)], [*map(len, values)])
     except (KeyError, ValueError):
         return None
