@@ -8,6 +8,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 
+from gpucost.advisor.replay.replay_timeline import PreemptionRing, RepeatedPreemption
 from gpucost.advisor.replay.scenario_run import run_scenario
 from gpucost.advisor.replay.what_if_change import WhatIfChange
 from gpucost.charges.contract_terms import ContractBook
@@ -183,3 +184,18 @@ def test_who_never_started_waited_until_the_end(minute: int) -> None:
     assert everyone is not None
     assert everyone.waits.started == 1
     assert everyone.waits.p99_ms == WINDOW.end_ms - BEGIN_MS - minute * MINUTE_MS
+
+
+def test_a_ring_that_something_ended_is_a_remark() -> None:
+    history = kueue_history(job("j0", 0, 60), job("j1", 5, 60, queue="b"), has_nodes=False)
+    run = run_scenario(history)
+    pair = RepeatedPreemption("j1", "j0", "InCohortReclamation", 40)
+    ring = PreemptionRing(BEGIN_MS, BEGIN_MS + HOUR_MS, (pair,))
+    shown = replace(run, outcome=run.outcome._replace(rings=(ring,) * 5))
+    report = replay_report(history, [PlayedScenario(shown)], "quota")
+    first, *_, last = report.scenarios[0].remarks
+    assert first == (
+        "preemption had no rest from 2026-10-01T00:00:00Z to 2026-10-01T01:00:00Z: "
+        "space/j1 (b) preempts space/j0 (a) (InCohortReclamation) 40 times"
+    )
+    assert last == "preemption had no rest 2 more times, for shorter"

@@ -51,6 +51,7 @@ DRAWS = 200
 MOST_DRAWN = 4_000_000
 """Draws times jobs of one figure: of larger groups fewer draws are made, at least 40."""
 MOST_JOBS = 20
+MOST_RINGS = 3
 SHORTEST_MS = 10 * SECOND_MS
 """Runs that are shorter count as long as this in slowdown."""
 ALWAYS = (
@@ -480,6 +481,12 @@ class _Measured:
 
     def _remarks(self, groups: Sequence[GroupAnswer]) -> Iterable[str]:
         change = self.played.run.change
+        rings = self.played.run.outcome.rings
+        for ring in sorted(rings, key=lambda each: each.from_ms - each.to_ms)[:MOST_RINGS]:
+            told = _restless(RestlessPreemption(ring.from_ms, "", ring.pairs[:2]), self.views)
+            yield f"preemption had no rest from {told.at} to {iso(ring.to_ms)}: {'; '.join(told.pairs)}"
+        if len(rings) > MOST_RINGS:
+            yield f"preemption had no rest {len(rings) - MOST_RINGS:,} more times, for shorter"
         if self.base is None:
             return
         if all(
