@@ -1,4 +1,4 @@
-"""A back-fill of three clusters by two workers against one process, over the same recording.
+"""A back-fill of a month of three clusters by two workers against one process, over the same recording.
 
 Every cluster has nodes of 8 GPUs, each held by one pod after the other for about an hour; the unit of work
 is a cluster and day. ``gpucost ingest`` fills a new SQLite ledger each time: in one process, with two
@@ -6,12 +6,12 @@ processes of its own (``--workers 2``), and with one and two workers of a Dask s
 already. The source are recorded files, which no server has to answer for: what is measured is reading,
 attribution and writing, of which the command alone writes. The ledgers must be equal, window by window.
 
-Wall seconds are those of the whole command, the least of some rounds, in which every way has its turn. They
+Wall seconds are those of the whole command, the least of the rounds, in which every way has its turn. They
 can only be told where two cores are free: ``two_spins/one_spin`` says what two processes that only count
 gained over one, before each round and at the end: 0.5 on two quiet cores. CPU seconds are those of the
 command and its own processes, without Dask's.
 
-    python benchmarks/backfill.py [--days 10] [--nodes 40] [--rounds 2]
+    python benchmarks/backfill.py [--days 30] [--nodes 20] [--rounds 1]
 """
 
 from __future__ import annotations
@@ -100,9 +100,9 @@ def windows(folder: Path, name: str, days: int) -> list[object]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--days", type=int, default=10)
-    parser.add_argument("--nodes", type=int, default=40)
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--days", type=int, default=30)
+    parser.add_argument("--nodes", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=1)
     args = parser.parse_args()
     runs: dict[str, list[tuple[float, float]]] = defaultdict(list)
     with tempfile.TemporaryDirectory(prefix="gpucost-bench-") as name:

@@ -231,6 +231,46 @@ def test_the_loop_folds_and_counts_what_fails(url: str, caplog: pytest.LogCaptur
     assert pauses == [600.0, 86_400.0, 86_400.0]
 
 
+def test_the_loop_seals_what_is_due_once(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(url)
+    now, status = [MONTH.window.end_ms + 30 * DAY_MS - 1], LoopStatus()
+    wanted = RetentionSettings.model_validate({"seal": "30d"})
+    with Ledger.open(url, now=lambda: NOW_MS, sealed=str(tmp_path / "sealed")) as ledger:
+        before = ledger.aggregate(EVERYTHING, MONTH.window, ["team"]).to_csv()
+        loop = RetentionLoop(RetentionRun(ledger, wanted, lambda: now[0]), status, wait=lambda _: False)
+        loop.turn()
+        assert ledger.sealed(MONTH) is None, "not a millisecond early"
+        now[0] += 1
+        tamper(url, "UPDATE usage_line SET nano = nano + 1")
+        loop.turn()
+        assert (ledger.sealed(MONTH), status.other_errors()) == (None, {"SealRefused": 1})
+        tamper(url, "UPDATE usage_line SET nano = nano - 1")
+        with caplog.at_level(logging.INFO):
+            loop.turn()
+        assert "2026-10 sealed: 3 usage lines in 3 files" in caplog.text
+        assert ledger.sealed(MONTH) is not None
+        assert ledger.aggregate(EVERYTHING, MONTH.window, ["team"]).to_csv() == before
+        ledger.unseal(MONTH, author="ann")
+        loop.turn()
+        assert ledger.sealed(MONTH) is None, "whoever unsealed it decides"
+    monkeypatch.setenv("GPUCOST_RETENTION__SEAL", "30d")
+    refused = CliRunner().invoke(app, ["ledger", "prune"])
+    assert refused.exit_code == 2
+    assert "GPUCOST_RETENTION__SEAL: '30d' is not allowed" in refused.output
+    assert "ledger.sealed set" in refused.output
+
+
+def test_prune_seals_what_is_due(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(url)
+    monkeypatch.setenv("GPUCOST_RETENTION__SEAL", "30d")
+    monkeypatch.setenv("GPUCOST_LEDGER__SEALED", str(tmp_path / "sealed"))
+    assert "2026-10 would be sealed" in run("prune", "--dry-run").output
+    assert "2026-10 sealed: 1 usage line in 3 files" in run("prune").output, "folded before"
+    assert "sealed" not in run("prune").output
+
+
 def test_detail_is_kept_for_ever_where_that_is_wanted(url: str) -> None:
     fill(url)
     with Ledger.open(url, now=lambda: NOW_MS) as ledger:

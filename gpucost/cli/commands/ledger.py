@@ -152,16 +152,17 @@ def prune(
     ] = False,
     author: Annotated[str | None, typer.Option(help="Who does this; else the user of this process.")] = None,
 ) -> None:
-    """Fold closed months that are older than retention.detail, and forget findings that were resolved longer
-    ago than retention.findings: what gpucost serve does once a day. Exit code 5 when a month does not verify:
-    it keeps its windows."""
+    """Fold closed months that are older than retention.detail, seal those older than retention.seal, and
+    forget findings that were resolved longer ago than retention.findings: what gpucost serve does once a day.
+    Exit code 5 when a month does not verify: it stays as it is."""
     from gpucost.cli.commands.month import user
-    from gpucost.ledger import FoldRefused
+    from gpucost.ledger import FoldRefused, SealRefused
     from gpucost.service.ingest.retention_loop import (
         RetentionRun,
         fold_message,
         forgotten_words,
         planned,
+        seal_message,
     )
 
     context = context_of(ctx)
@@ -179,6 +180,14 @@ def prune(
                 complain(str(done))
             else:
                 typer.echo(fold_message(done))
+        for month in retaining.sealable() if dry_run else ():
+            typer.echo(f"{month} would be sealed")
+        for moved in () if dry_run else retaining.seal(author or user()):
+            if isinstance(moved, SealRefused):
+                refused += 1
+                complain(str(moved))
+            else:
+                typer.echo(seal_message(moved))
         would_be = "would be forgotten" if dry_run else "forgotten"
         typer.echo(f"{would_be}: {forgotten_words(retaining.forget(dry_run=dry_run))}")
         if vacuum and not dry_run:
@@ -200,12 +209,11 @@ def seal(ctx: typer.Context, month: SealMonth, author: SealAuthor = None) -> Non
     before, read again and compared before a line is deleted. Reports stay the same, and read the files. Exit
     code 4 when the month does not verify; then nothing is moved."""
     from gpucost.cli.commands.month import user
-    from gpucost.reports.base.display import counted
+    from gpucost.service.ingest.retention_loop import seal_message
 
     with context_of(ctx).ledger() as ledger, fields_as({"month": "MONTH"}):
         done = ledger.seal(Month.parse(month), author=author or user())
-    sizes = f"{counted(done.lines, 'usage line')} in {counted(done.files, 'file')} of {_mib(done.size)}"
-    typer.echo(f"{done.month} sealed: {sizes}; digest {done.digest}")
+    typer.echo(seal_message(done))
 
 
 @app.command()
@@ -246,10 +254,6 @@ def verify(
         raise typer.Exit(ExitCode.VERIFICATION)
     names = ", ".join(map(str, months))
     typer.echo(f"{names}: every file is what was sealed" if months else "no month is sealed")
-
-
-def _mib(size: int) -> str:
-    return f"{size / 2**20:,.1f} MiB"
 
 
 def _url(context: CommandContext) -> str:

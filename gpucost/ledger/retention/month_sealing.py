@@ -27,6 +27,7 @@ from gpucost.ledger.db.records import LedgerState, MonthSeal, SealRefused, Verif
 from gpucost.ledger.db.tables import (
     DAY_LINE,
     LEDGER_WINDOW,
+    MONTH,
     MONTH_FOLD,
     MONTH_SEAL,
     PROGRESS_LINE,
@@ -327,6 +328,13 @@ class SealingStore:
         """The months whose lines are in files, oldest first."""
         with self._database.read() as connection:
             return tuple(sorted(sealed_months(connection)))
+
+    def sealable(self, before_ms: int) -> tuple[Month, ...]:
+        """Closed months that ended at or before ``before_ms`` and were never sealed, the oldest first."""
+        statement = select(MONTH.c.month).where(MONTH.c.month.not_in(select(S.month)))
+        with self._database.read() as connection:
+            found = sorted(map(Month.parse, connection.execute(statement).scalars()))
+        return tuple(month for month in found if month.window.end_ms <= before_ms)
 
     def seal(self, month: Month, *, author: str) -> MonthSeal:
         """Move the lines of a closed month into files at ``ledger.sealed``, after it was verified; a month

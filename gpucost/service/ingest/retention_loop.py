@@ -1,5 +1,5 @@
-"""Once a day: days of an earlier release are added up, closed months that are old enough are rolled up, and
-rows past their retention are deleted."""
+"""Once a day: days of an earlier release are added up, closed months that are old enough are rolled up or
+moved into files, and rows past their retention are deleted."""
 
 from __future__ import annotations
 
@@ -8,8 +8,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from gpucost.domain.errors import LedgerError
-from gpucost.domain.time import DAY_MS, MINUTE_MS, SECOND_MS
-from gpucost.ledger import DayAddedUp, FoldRefused, Ledger, MonthRollup, PruningResult
+from gpucost.domain.time import DAY_MS, MINUTE_MS, SECOND_MS, Month
+from gpucost.ledger import (
+    DayAddedUp,
+    FoldRefused,
+    Ledger,
+    MonthRollup,
+    MonthSeal,
+    PruningResult,
+    SealRefused,
+)
 from gpucost.service.ingest.status import LoopStatus
 from gpucost.service.settings.model import RetentionSettings
 from gpucost.settings.types import milliseconds
@@ -40,6 +48,20 @@ class RetentionRun:
             try:
                 yield self.ledger.fold(plan.month, author=author)
             except FoldRefused as error:
+                yield error
+
+    def sealable(self) -> tuple[Month, ...]:
+        """Months that are due to move into files; none where no month is."""
+        kept_ms = milliseconds(self.settings.seal)
+        return self.ledger.sealable(self.now() - kept_ms) if kept_ms else ()
+
+    def seal(self, author: str = AUTHOR) -> Iterator[MonthSeal | SealRefused]:
+        """Move what is due, the oldest first, each month in transactions of its own; a month that does not
+        verify stays, and the next follows."""
+        for month in self.sealable():
+            try:
+                yield self.ledger.seal(month, author=author)
+            except SealRefused as error:
                 yield error
 
     def forget(self, *, dry_run: bool = False) -> PruningResult:
@@ -73,6 +95,13 @@ class RetentionLoop:
                     self._failed(each)
                 else:
                     logger.info("%s", fold_message(each))
+            for done in self._retaining.seal():
+                if isinstance(done, SealRefused):
+                    self._failed(done)
+                else:
+                    logger.info("%s", seal_message(done))
+                if self._wait(0):
+                    return
             forgotten = self._retaining.forget()
             if forgotten != PruningResult(0, 0, 0, 0, 0):
                 logger.info("forgotten: %s", forgotten_words(forgotten))
@@ -112,6 +141,12 @@ def fold_message(fold: MonthRollup) -> str:
         f"{fold.month} folded by day: {fold.lines_before:,} usage lines became {fold.lines:,}, "
         f"{fold.waste_before:,} waste lines {fold.waste_lines:,}; digest {fold.digest}"
     )
+
+
+def seal_message(seal: MonthSeal) -> str:
+    files = f"{seal.files:,} file" + "s" * (seal.files != 1)
+    lines = f"{seal.lines:,} usage line" + "s" * (seal.lines != 1)
+    return f"{seal.month} sealed: {lines} in {files} of {seal.size / 2**20:,.1f} MiB; digest {seal.digest}"
 
 
 def planned(fold: MonthRollup) -> str:

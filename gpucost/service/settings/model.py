@@ -103,6 +103,12 @@ class RetentionSettings(SettingsGroup):
     up. From 100d to 3650d; 0 is for ever.
     """
 
+    seal: Annotated[DurationOrZero, _kept(1)] = timedelta(0)
+    """How long after its end a closed month keeps its lines in the database; then ``gpucost serve`` seals it,
+    as ``gpucost ledger seal`` does, into ``ledger.sealed``, which must be set. A month that was unsealed is
+    left alone. From 1d to 3650d; 0 is for ever.
+    """
+
     findings: Annotated[DurationOrZero, _kept(30)] = timedelta(days=400)
     """How long a resolved finding, with its events, and what was told of it are kept: from 30d to 3650d; 0 is
     for ever. Messages that were sent go after 30 days, those given up after 90, whatever is set here.
@@ -524,6 +530,13 @@ class Settings(BaseSettings):
     advisor: AdvisingSettings = AdvisingSettings()
     webhook: WebhookSettings = WebhookSettings()
     notify: NotifySettings = NotifySettings()
+
+    @model_validator(mode="after")
+    def _a_place_for_seals(self) -> Self:
+        if self.retention.seal and not self.ledger.sealed:
+            allowed = "0, or ledger.sealed set: the folder that months move to"
+            raise wrong(f"{self.retention.seal.days}d", allowed, "retention", "seal")
+        return self
 
     @classmethod
     def settings_customise_sources(
