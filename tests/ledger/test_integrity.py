@@ -127,7 +127,9 @@ def test_a_damaged_page_of_any_kind_is_found_or_an_error_of_ours(tmp_path: Path)
     file = tmp_path / "ledger.db"
     fill(new_ledger(file))
     content, told = file.read_bytes(), set()
-    for page in (1, *range(2, len(content) // _PAGE + 1, 5)):
+    pages = range(1, len(content) // _PAGE + 1)
+    of_schema = {1, *(page for page in pages if b"CREATE T" in content[(page - 1) * _PAGE : page * _PAGE])}
+    for page in sorted({*pages[1::5], *of_schema}):
         file.write_bytes(content)
         flip(file, page, _PAGE, 40)
         try:
@@ -137,4 +139,6 @@ def test_a_damaged_page_of_any_kind_is_found_or_an_error_of_ours(tmp_path: Path)
                     told.add(page)
         except LedgerError:
             told.add(page)
-    assert {1, 2} < told
+    assert 1 in told
+    assert len(told & of_schema) > 2, "an overflow page may end in bytes that are not used"
+    assert told - of_schema
