@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-HEAVY = {"alembic", "fastapi", "numpy", "pandas", "pyarrow", "sqlalchemy"}
+HEAVY = {"alembic", "fastapi", "numpy", "pandas", "pyarrow", "sqlalchemy", "sqlmodel"}
 EXAMPLES = ROOT / "docs" / "examples"
 ADVISE = ("advise", "-f", str(EXAMPLES / "waits.yaml"), "--state", str(EXAMPLES / "cluster.yaml"))
 # In place of the script that is installed: so that it says at its end what was imported.

@@ -24,7 +24,7 @@ IMAGES = {
     "gpucost-gpu-exporter": ("exporter", ("gpucost_gpu_exporter.cli", "gpucost_gpu_exporter.driver"), 40),
     "gpucost-queue-collector": ("collector", ("gpucost_queue_collector.cli",), 50),
 }
-HEAVY = {"pandas", "numpy", "pyarrow", "sqlalchemy", "alembic", "psycopg", "fastapi", "uvicorn"}
+HEAVY = {"pandas", "numpy", "pyarrow", "sqlalchemy", "sqlmodel", "alembic", "psycopg", "fastapi", "uvicorn"}
 
 _REFUSING = """
 import importlib, sys

@@ -10,21 +10,19 @@ from __future__ import annotations
 
 from sqlalchemy import Boolean, CheckConstraint, Float, Index, Integer, Text, UniqueConstraint
 from sqlalchemy import text as sql
+from sqlmodel import Field
 
 from gpucost.ledger.db.tables import (
     LedgerModel,
     big_int,
-    of_column,
     row_id,
     table_of,
 )
 
-# Of partial indexes only the condition on SQLite is said: for that on PostgreSQL, which migrations have too,
-# SQLAlchemy would load the dialect into every command.
 WAITING = "state = 'waiting'"
 
 
-class NotifyConversation(LedgerModel):
+class NotifyConversation(LedgerModel, table=True):
     """What one channel was sent about one subject. ``changed_ms`` is the last instant at which something was
     sent."""
 
@@ -33,8 +31,8 @@ class NotifyConversation(LedgerModel):
         CheckConstraint("posted_ms >= 0 AND changed_ms >= posted_ms", name="instants"),
         Index(None, "changed_ms"),
     )
-    channel: str = of_column(primary_key=True)
-    key: str = of_column(primary_key=True)
+    channel: str = Field(primary_key=True)
+    key: str = Field(primary_key=True)
     topic: str
     kind: str
     team: str
@@ -47,7 +45,7 @@ class NotifyConversation(LedgerModel):
     changed_ms: int = big_int()
 
 
-class NotifyPost(LedgerModel):
+class NotifyPost(LedgerModel, table=True):
     """One delivery on its way, or how it ended: ``ended_ms`` is when it was sent, given up, or replaced by a
     later one about the same subject (superseded). ``since_ms`` is since when it may be tried: its age. An
     ``urgent`` one goes before others, and so does what waits before it in its conversation.
@@ -64,6 +62,7 @@ class NotifyPost(LedgerModel):
             "key",
             "id",
             sqlite_where=sql(WAITING),
+            postgresql_where=sql(WAITING),
         ),
         Index(None, "ended_ms"),
     )
@@ -73,11 +72,11 @@ class NotifyPost(LedgerModel):
     kind: str
     act: str
     version: str
-    message: str = of_column(type_=Text)
+    message: str = Field(sa_type=Text)
     created_ms: int = big_int()
     since_ms: int = big_int()
     due_ms: int = big_int()
-    tries: int = of_column(type_=Integer)
+    tries: int = Field(sa_type=Integer)
     urgent: bool
     trouble: str
     state: str
@@ -88,7 +87,7 @@ NOTIFY_CONVERSATION = table_of(NotifyConversation)
 NOTIFY_POST = table_of(NotifyPost)
 
 
-class AlertGroupRow(LedgerModel):
+class AlertGroupRow(LedgerModel, table=True):
     """What Alertmanager sent last of one group. ``key`` is the hash of its ``groupKey``, ``size`` the
     characters of ``content``."""
 
@@ -97,9 +96,9 @@ class AlertGroupRow(LedgerModel):
         CheckConstraint("received_ms >= 0", name="received"),
         Index(None, "received_ms"),
     )
-    key: str = of_column(primary_key=True)
-    content: str = of_column(type_=Text)
-    firing: bool = of_column(type_=Boolean)
+    key: str = Field(primary_key=True)
+    content: str = Field(sa_type=Text)
+    firing: bool = Field(sa_type=Boolean)
     size: int = big_int()
     received_ms: int = big_int()
 
@@ -107,7 +106,7 @@ class AlertGroupRow(LedgerModel):
 ALERT_GROUP = table_of(AlertGroupRow)
 
 
-class ApiKeyRow(LedgerModel):
+class ApiKeyRow(LedgerModel, table=True):
     """An API key. ``teams`` and ``clusters`` are JSON lists, sorted; without ``clusters`` it is for all of
     them.
 
@@ -120,11 +119,11 @@ class ApiKeyRow(LedgerModel):
         CheckConstraint("created_ms >= 0", name="created"),
         CheckConstraint("(revoked_ms IS NULL) = (revoked_by = '')", name="revoked"),
     )
-    id: str = of_column(primary_key=True)
+    id: str = Field(primary_key=True)
     sha256: str
     role: str
-    teams: str = of_column(type_=Text)
-    clusters: str | None = of_column(type_=Text)
+    teams: str = Field(sa_type=Text)
+    clusters: str | None = Field(sa_type=Text)
     expires_ms: int | None = big_int()
     created_ms: int = big_int()
     created_by: str
@@ -137,7 +136,7 @@ class ApiKeyRow(LedgerModel):
 API_KEY = table_of(ApiKeyRow)
 
 
-class LoginSessionRow(LedgerModel):
+class LoginSessionRow(LedgerModel, table=True):
     """A login session of a person: the SHA-256 of its token, who logged in and how, never what they may do.
     ``groups`` is a JSON list. Rows go a day after they have ended."""
 
@@ -147,15 +146,15 @@ class LoginSessionRow(LedgerModel):
         CheckConstraint("(revoked_ms IS NULL) = (revoked_by = '')", name="revoked"),
         Index(None, "expires_ms"),
     )
-    id: str = of_column(primary_key=True)
-    sha256: str = of_column(unique=True)
+    id: str = Field(primary_key=True)
+    sha256: str = Field(unique=True)
     method: str
     subject: str
     credential: str
-    groups: str = of_column(type_=Text)
+    groups: str = Field(sa_type=Text)
     created_ms: int = big_int()
     expires_ms: int = big_int()
-    login_sha256: str = of_column(unique=True)
+    login_sha256: str = Field(unique=True)
     revoked_ms: int | None = big_int()
     revoked_by: str
 
@@ -166,7 +165,7 @@ LOGIN_SESSION = table_of(LoginSessionRow)
 UNDECIDED = "started_ms IS NULL AND gone_ms IS NULL"
 
 
-class WaitPredictionRow(LedgerModel):
+class WaitPredictionRow(LedgerModel, table=True):
     """The advisor's first prediction of a workload's wait, and the outcome.
 
     ``queue`` is its ClusterQueue. Waits count from ``asked_ms``; null where they lie beyond the horizon.
@@ -184,11 +183,12 @@ class WaitPredictionRow(LedgerModel):
             "cluster",
             "workload_uid",
             sqlite_where=sql(UNDECIDED),
+            postgresql_where=sql(UNDECIDED),
         ),
         {"sqlite_with_rowid": False},
     )
-    cluster: str = of_column(primary_key=True)
-    workload_uid: str = of_column(primary_key=True)
+    cluster: str = Field(primary_key=True)
+    workload_uid: str = Field(primary_key=True)
     namespace: str
     name: str
     queue: str
@@ -212,7 +212,7 @@ WAIT_PREDICTION = table_of(WaitPredictionRow)
 UNRESOLVED = "state <> 'resolved'"
 
 
-class FindingRow(LedgerModel):
+class FindingRow(LedgerModel, table=True):
     """An episode of an anti-pattern. ``revision`` grows with every change of the row."""
 
     __tablename__ = "finding"
@@ -225,14 +225,15 @@ class FindingRow(LedgerModel):
             "fingerprint",
             unique=True,
             sqlite_where=sql(UNRESOLVED),
+            postgresql_where=sql(UNRESOLVED),
         ),
         Index(None, "cluster", "closed_at_ms"),
         Index(None, "team"),
     )
     id: int | None = row_id()
-    revision: int = of_column(type_=Integer)
+    revision: int = Field(sa_type=Integer)
     fingerprint: str
-    episode: int = of_column(type_=Integer)
+    episode: int = Field(sa_type=Integer)
     cluster: str
     pattern: str
     variant: str
@@ -248,7 +249,7 @@ class FindingRow(LedgerModel):
     since_ms: int = big_int()
     last_seen_ms: int = big_int()
     closed_at_ms: int | None = big_int()
-    clean_evaluations: int = of_column(type_=Integer)
+    clean_evaluations: int = Field(sa_type=Integer)
     rehearsal: bool
     exempt_until_ms: int | None = big_int()
     muted_until_ms: int | None = big_int()
@@ -259,10 +260,10 @@ class FindingRow(LedgerModel):
     board_ms: int = big_int()
     nano: int | None = big_int()
     counted: bool
-    boards_now: float = of_column(type_=Float(53))
+    boards_now: float = Field(sa_type=Float(53))
 
 
-class FindingEventRow(LedgerModel):
+class FindingEventRow(LedgerModel, table=True):
     """Who did what to a finding, when."""
 
     __tablename__ = "finding_event"

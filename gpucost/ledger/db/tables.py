@@ -20,12 +20,10 @@ row of the same number.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from sqlalchemy import (
     BigInteger,
-    Boolean,
     CheckConstraint,
     Column,
     Float,
@@ -34,11 +32,10 @@ from sqlalchemy import (
     Index,
     Integer,
     MetaData,
-    String,
     Table,
     UniqueConstraint,
 )
-from sqlalchemy.types import TypeEngine
+from sqlmodel import Field, SQLModel
 
 from gpucost.contract.frames import SIGNAL_MEASURES
 from gpucost.domain.buckets import Bucket, Waste
@@ -47,26 +44,16 @@ from gpucost.domain.buckets import Bucket, Waste
 ROW_ID = BigInteger().with_variant(Integer, "sqlite")
 
 
-_TYPES: Mapping[str, type[TypeEngine[Any]]] = {"int": Integer, "str": String, "float": Float, "bool": Boolean}
-_NULLABLE = " | None"
-
-
-def of_column(*, foreign_key: str = "", **options: Any) -> Any:
-    """What a column is beyond its annotation; ``options`` are those of sqlalchemy.Column."""
-    return foreign_key, options
-
-
 def row_id() -> Any:
-    return of_column(primary_key=True, type_=ROW_ID)
+    return Field(default=None, primary_key=True, sa_type=ROW_ID)
 
 
 def big_int(**options: Any) -> Any:
-    return of_column(type_=BigInteger, **options)
+    return Field(sa_type=BigInteger, **options)
 
 
-class LedgerModel:
-    """A table: its columns in their order, each as its annotation and ``of_column`` say. No row is ever an
-    object of it: an ORM would be a tenth of a second at the start of every command."""
+class LedgerModel(SQLModel):
+    """A table: its columns in their order."""
 
     metadata: ClassVar[MetaData] = MetaData(
         naming_convention={
@@ -77,23 +64,6 @@ class LedgerModel:
             "pk": "pk_%(table_name)s",
         }
     )
-    __tablename__: ClassVar[str]
-    __table_args__: ClassVar[tuple[Any, ...]] = ()
-
-    def __init_subclass__(cls) -> None:
-        columns = [_column(name, said, vars(cls).get(name)) for name, said in cls.__annotations__.items()]
-        *rest, last = cls.__table_args__ or ({},)
-        options, further = (last, rest) if isinstance(last, dict) else ({}, [*rest, last])
-        Table(cls.__tablename__, cls.metadata, *columns, *further, **options)
-
-
-def _column(name: str, annotation: str, further: tuple[str, dict[str, Any]] | None) -> Column[Any]:
-    foreign_key, options = further or ("", {})
-    keys = [ForeignKey(foreign_key)] if foreign_key else []
-    kind = options.get("type_", _TYPES[annotation.removesuffix(_NULLABLE)])
-    is_key = options.get("primary_key", False)
-    rest = {key: value for key, value in options.items() if key != "type_"}
-    return Column(name, kind, *keys, nullable=annotation.endswith(_NULLABLE) and not is_key, **rest)
 
 
 def _signals() -> list[Column[Any]]:
@@ -101,23 +71,23 @@ def _signals() -> list[Column[Any]]:
     return [Column(name, BigInteger) for name in SIGNAL_MEASURES]
 
 
-class LedgerMeta(LedgerModel):
+class LedgerMeta(LedgerModel, table=True):
     """One row: the currency of every amount, set by the first window that has a price."""
 
     __tablename__ = "ledger_meta"
     __table_args__ = (CheckConstraint("id = 1", name="one_row"),)
-    id: int = of_column(primary_key=True, type_=Integer, autoincrement=False)
+    id: int = Field(primary_key=True, sa_type=Integer, sa_column_kwargs={"autoincrement": False})
     currency: str
     created_at_ms: int = big_int()
 
 
-class UnitRow(LedgerModel):
+class UnitRow(LedgerModel, table=True):
     """What was held, and where: a node's GPUs as one resource hands them out."""
 
     __tablename__ = "unit"
 
     id: int | None = row_id()
-    content_key: str = of_column(unique=True)
+    content_key: str = Field(unique=True)
     cluster: str
     node: str
     resource: str
@@ -133,19 +103,19 @@ class UnitRow(LedgerModel):
     pool: str
 
 
-class HolderRow(LedgerModel):
+class HolderRow(LedgerModel, table=True):
     """Who held it: a pod with the attributes it had at the time, and the team the rules gave it."""
 
     __tablename__ = "holder"
 
     id: int | None = row_id()
-    content_key: str = of_column(unique=True)
+    content_key: str = Field(unique=True)
     namespace: str
     pod: str
-    pod_uid: str = of_column(index=True)
+    pod_uid: str = Field(index=True)
     job_kind: str
     job: str
-    job_uid: str = of_column(index=True)
+    job_uid: str = Field(index=True)
     workload: str
     queue: str
     cluster_queue: str
@@ -153,16 +123,16 @@ class HolderRow(LedgerModel):
     team_label: str
     project: str
     user: str
-    team: str = of_column(index=True)
+    team: str = Field(index=True)
 
 
-class RateRow(LedgerModel):
+class RateRow(LedgerModel, table=True):
     """A price as it was applied. The row with an empty ``rate_id`` stands for "no price"."""
 
     __tablename__ = "rate"
     id: int | None = row_id()
-    content_key: str = of_column(unique=True)
-    rate_id: str = of_column(unique=True)
+    content_key: str = Field(unique=True)
+    rate_id: str = Field(unique=True)
     nano_per_board_hour: int | None = big_int()
     currency: str
     list_nano_per_board_hour: int | None = big_int()
@@ -173,16 +143,16 @@ class RateRow(LedgerModel):
     discount: str
 
 
-class TeamRuleRow(LedgerModel):
+class TeamRuleRow(LedgerModel, table=True):
     """The text of a team rule that gave holders their team."""
 
     __tablename__ = "team_rule"
     id: int | None = row_id()
-    content_key: str = of_column(unique=True)
+    content_key: str = Field(unique=True)
     team_rule: str
 
 
-class LedgerWindow(LedgerModel):
+class LedgerWindow(LedgerModel, table=True):
     """A window of a cluster: its state, and which of its versions is the current one."""
 
     __tablename__ = "ledger_window"
@@ -202,12 +172,12 @@ class LedgerWindow(LedgerModel):
     version: int
 
 
-class WindowVersionRow(LedgerModel):
+class WindowVersionRow(LedgerModel, table=True):
     """Every version of every window: what it summed to, and where it came from. Sums are over capacity."""
 
     __tablename__ = "window_version"
     window_id: int = big_int(primary_key=True, foreign_key="ledger_window.id")
-    version: int = of_column(primary_key=True, type_=Integer)
+    version: int = Field(primary_key=True, sa_type=Integer)
     digest: str
     reason: str
     line_count: int = big_int()
@@ -221,7 +191,7 @@ class WindowVersionRow(LedgerModel):
     written_at_ms: int = big_int()
 
 
-class UsageLine(LedgerModel):
+class UsageLine(LedgerModel, table=True):
     """One line of the window's current version. The natural key is the primary key.
 
     The rule that gave the holder its team explains the line and is no part of it: neither of its key nor of
@@ -242,14 +212,14 @@ class UsageLine(LedgerModel):
     unit_id: int = big_int(primary_key=True, foreign_key="unit.id")
     holder_id: int = big_int(primary_key=True, foreign_key="holder.id")
     rate_id: int = big_int(primary_key=True, foreign_key="rate.id")
-    bucket: str = of_column(primary_key=True)
+    bucket: str = Field(primary_key=True)
     board_ms: int = big_int()
     nano: int | None = big_int()
     first_ms: int = big_int()
     last_ms: int = big_int()
 
 
-class UsageDay(LedgerModel):
+class UsageDay(LedgerModel, table=True):
     """A UTC day of a cluster whose lines are added up: those of every window that starts in it. ``digest``
     covers its sums from the day on which the month was closed, and is empty before."""
 
@@ -262,7 +232,7 @@ class UsageDay(LedgerModel):
     digest: str
 
 
-class DayLine(LedgerModel):
+class DayLine(LedgerModel, table=True):
     """The sums of a day's lines that differ in pod and node alone: ``unit_id`` is of a unit without a node,
     ``holder_id`` of one without a pod. Measures are those of lines, and ``unpriced_ms``, the time of those
     without a price."""
@@ -277,7 +247,7 @@ class DayLine(LedgerModel):
     unit_id: int = big_int(primary_key=True, foreign_key="unit.id")
     holder_id: int = big_int(primary_key=True, foreign_key="holder.id")
     rate_id: int = big_int(primary_key=True, foreign_key="rate.id")
-    bucket: str = of_column(primary_key=True)
+    bucket: str = Field(primary_key=True)
     board_ms: int = big_int()
     nano: int | None = big_int()
     unpriced_ms: int = big_int()
@@ -285,24 +255,24 @@ class DayLine(LedgerModel):
     last_ms: int = big_int()
 
 
-class ProgressLine(LedgerModel):
+class ProgressLine(LedgerModel, table=True):
     """The progress of a pod in a window, by the name of the progress metric."""
 
     __tablename__ = "progress_line"
     __table_args__ = (Index(None, "pod_uid"), {"sqlite_with_rowid": False})
     window_id: int = big_int(primary_key=True, foreign_key="ledger_window.id")
-    pod_uid: str = of_column(primary_key=True)
-    name: str = of_column(primary_key=True)
-    amount: float = of_column(type_=Float(53))
+    pod_uid: str = Field(primary_key=True)
+    name: str = Field(primary_key=True)
+    amount: float = Field(sa_type=Float(53))
 
 
-class WindowProblem(LedgerModel):
+class WindowProblem(LedgerModel, table=True):
     """A problem of a window: what a number could not be computed from."""
 
     __tablename__ = "window_problem"
     __table_args__ = ({"sqlite_with_rowid": False},)
     window_id: int = big_int(primary_key=True, foreign_key="ledger_window.id")
-    seq: int = of_column(primary_key=True, type_=Integer)
+    seq: int = Field(primary_key=True, sa_type=Integer)
     code: str
     cluster: str
     subject: str
@@ -310,12 +280,12 @@ class WindowProblem(LedgerModel):
     board_ms: int | None = big_int()
 
 
-class MonthRow(LedgerModel):
+class MonthRow(LedgerModel, table=True):
     """A closed month. ``seq`` is the order of closing, which the chain of digests follows."""
 
     __tablename__ = "month"
     seq: int | None = row_id()
-    month: str = of_column(unique=True)
+    month: str = Field(unique=True)
     version: int
     digest: str
     previous_digest: str
@@ -324,12 +294,12 @@ class MonthRow(LedgerModel):
     reason: str
 
 
-class MonthChargesRow(LedgerModel):
+class MonthChargesRow(LedgerModel, table=True):
     """What teams were charged when a month was closed; ``files``, ``weights`` and ``amounts`` are JSON.
     ``content_key`` covers the row."""
 
     __tablename__ = "month_charges"
-    month: str = of_column(primary_key=True, foreign_key="month.month")
+    month: str = Field(primary_key=True, foreign_key="month.month")
     content_key: str
     policy_name: str
     policy: str
@@ -340,13 +310,13 @@ class MonthChargesRow(LedgerModel):
     amounts: str
 
 
-class AdjustmentRow(LedgerModel):
+class AdjustmentRow(LedgerModel, table=True):
     """A correction of a closed month; ``digest`` covers this row and the digest of the one before it."""
 
     __tablename__ = "adjustment"
     __table_args__ = (UniqueConstraint("month", "team", "job_uid", "reference"),)
     id: int | None = row_id()
-    month: str = of_column(foreign_key="month.month")
+    month: str = Field(foreign_key="month.month")
     team: str
     job_uid: str
     board_ms: int = big_int()
@@ -359,7 +329,7 @@ class AdjustmentRow(LedgerModel):
     digest: str
 
 
-class AuditRow(LedgerModel):
+class AuditRow(LedgerModel, table=True):
     __tablename__ = "audit"
     id: int | None = row_id()
     at_ms: int = big_int()
@@ -374,7 +344,7 @@ METADATA = LedgerModel.metadata
 
 
 def table_of(model: type[LedgerModel]) -> Table:
-    return METADATA.tables[model.__tablename__]
+    return METADATA.tables[str(model.__tablename__)]
 
 
 LEDGER_META = table_of(LedgerMeta)
@@ -395,19 +365,19 @@ ADJUSTMENT = table_of(AdjustmentRow)
 AUDIT = table_of(AuditRow)
 
 
-class RollupStartRow(LedgerModel):
+class RollupStartRow(LedgerModel, table=True):
     __tablename__ = "fold_begun"
     __table_args__ = (
         ForeignKeyConstraint(["month"], ["month_fold.month"], deferrable=True, initially="DEFERRED"),
     )
-    month: str = of_column(primary_key=True)
+    month: str = Field(primary_key=True)
 
 
-class MonthRollupRow(LedgerModel):
+class MonthRollupRow(LedgerModel, table=True):
     """A closed month that was rolled up; ``digest`` covers its days and the digest it was closed with."""
 
     __tablename__ = "month_fold"
-    month: str = of_column(primary_key=True, foreign_key="month.month")
+    month: str = Field(primary_key=True, foreign_key="month.month")
     digest: str
     month_digest: str
     folded_at_ms: int = big_int()
@@ -418,7 +388,7 @@ class MonthRollupRow(LedgerModel):
     waste_lines: int = big_int()
 
 
-class DayRollupRow(LedgerModel):
+class DayRollupRow(LedgerModel, table=True):
     """Windows of a cluster and UTC day with the same assessment (``assessed``), as one: the first of them,
     ``window_id``, holds what all of them held."""
 
@@ -429,7 +399,7 @@ class DayRollupRow(LedgerModel):
         Index(None, "start_ms"),
     )
     window_id: int = big_int(primary_key=True, foreign_key="ledger_window.id")
-    month: str = of_column(foreign_key="fold_begun.month")
+    month: str = Field(foreign_key="fold_begun.month")
     cluster: str
     start_ms: int = big_int()
     end_ms: int = big_int()
@@ -440,7 +410,7 @@ class DayRollupRow(LedgerModel):
     digest: str
 
 
-class SealStartRow(LedgerModel):
+class SealStartRow(LedgerModel, table=True):
     __tablename__ = "seal_begun"
     __table_args__ = (
         ForeignKeyConstraint(["seq"], ["month_seal.seq"], deferrable=True, initially="DEFERRED"),
@@ -449,15 +419,15 @@ class SealStartRow(LedgerModel):
     month: str
 
 
-class MonthSealRow(LedgerModel):
+class MonthSealRow(LedgerModel, table=True):
     """A closed month was moved into files (``kind`` seal), or back (unseal); of a month's rows the last one
     counts. ``manifest`` is the SHA-256 of the list of the files, and ``digest`` covers the row before this
     one, too."""
 
     __tablename__ = "month_seal"
     __table_args__ = (CheckConstraint("kind IN ('seal', 'unseal')", name="kind"),)
-    seq: int = of_column(primary_key=True, type_=ROW_ID, autoincrement=False)
-    month: str = of_column(foreign_key="month.month")
+    seq: int = Field(primary_key=True, sa_type=ROW_ID, sa_column_kwargs={"autoincrement": False})
+    month: str = Field(foreign_key="month.month")
     kind: str
     digest: str
     month_digest: str
@@ -470,16 +440,16 @@ class MonthSealRow(LedgerModel):
     size: int = big_int()
 
 
-class SealedHolderRow(LedgerModel):
+class SealedHolderRow(LedgerModel, table=True):
     """What a holder had of a bucket in a sealed month, from the first to the last of its windows: jobs are
     found by name without reading files."""
 
     __tablename__ = "sealed_holder"
     __table_args__ = ({"sqlite_with_rowid": False},)
     holder_id: int = big_int(primary_key=True, foreign_key="holder.id")
-    cluster: str = of_column(primary_key=True)
+    cluster: str = Field(primary_key=True)
     seq: int = big_int(primary_key=True, foreign_key="seal_begun.seq")
-    bucket: str = of_column(primary_key=True)
+    bucket: str = Field(primary_key=True)
     first_ms: int = big_int()
     last_ms: int = big_int()
     board_ms: int = big_int()
@@ -499,20 +469,20 @@ _BUCKETS = ", ".join(f"'{bucket}'" for bucket in Bucket if bucket.is_capacity)
 _WASTES = ", ".join(f"'{waste}'" for waste in Waste)
 
 
-class WasteWindow(LedgerModel):
+class WasteWindow(LedgerModel, table=True):
     """A window that the detectors have assessed. It counts while ``version`` is the window's own."""
 
     __tablename__ = "waste_window"
     __table_args__ = (CheckConstraint("state IN ('provisional', 'final')", name="state"),)
     window_id: int = big_int(primary_key=True, foreign_key="ledger_window.id")
-    version: int = of_column(type_=Integer)
+    version: int = Field(sa_type=Integer)
     state: str
     digest: str
     assessed_at_ms: int = big_int()
     code_version: str
 
 
-class WasteLine(LedgerModel):
+class WasteLine(LedgerModel, table=True):
     """The part of a usage line that is in another bucket of the waste ledger than its rest
     (WASTE_WHEN_UNCLAIMED)."""
 
@@ -528,8 +498,8 @@ class WasteLine(LedgerModel):
     unit_id: int = big_int(primary_key=True, foreign_key="unit.id")
     holder_id: int = big_int(primary_key=True, foreign_key="holder.id")
     rate_id: int = big_int(primary_key=True, foreign_key="rate.id")
-    bucket: str = of_column(primary_key=True)
-    waste: str = of_column(primary_key=True)
+    bucket: str = Field(primary_key=True)
+    waste: str = Field(primary_key=True)
     board_ms: int = big_int()
     nano: int | None = big_int()
 

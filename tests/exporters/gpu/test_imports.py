@@ -14,7 +14,7 @@ PACKAGE = Path(gpucost_gpu_exporter.__file__).parent
 # Of the service, of the tests, and of the making of the kubelet's messages. (grpc itself loads the empty
 # package grpc_tools where it is installed, so it is the compiler in it that is looked for.)
 NEVER = {
-    *("pandas", "numpy", "pyarrow", "sqlalchemy"),
+    *("pandas", "numpy", "pyarrow", "sqlalchemy", "sqlmodel"),
     *("fastapi", "httpx", "httpx2", "grpc_tools.protoc", "pytest"),
 }
 NOT_IN_THE_DRIVER = {"grpc", "google.protobuf", "prometheus_client", "pydantic", "asyncio"}
