@@ -27,7 +27,9 @@ def test_commands_of_the_readme_parse(line: str) -> None:
     words = shlex.split(line)[1:]
     context = command.make_context("gpucost", [], resilient_parsing=True)
     while words and hasattr(command, "get_command"):
-        command = command.get_command(context, words.pop(0))
+        by_default = getattr(command, "default", "")
+        name = words.pop(0) if words[0] in command.commands or not by_default else by_default
+        command = command.get_command(context, name)
         assert command is not None, line
     known = {option for parameter in command.params for option in parameter.opts}
     assert {word for word in words if word.startswith("--")} <= known

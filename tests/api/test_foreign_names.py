@@ -213,6 +213,8 @@ QUERIES: dict[str, dict[str, str]] = {
     "/v1/months/{month}/statement": {},
     "/v1/months/{month}/charges": {},
     "/v1/months/{month}/forecast": {},
+    "/v1/focus/{month}": {},
+    "/v1/focus/{month}/metadata": {},
     "/v1/digest": {"week": "2026-W40"},
     "/v1/queues": {},
     "/v1/nodes": {},
@@ -225,6 +227,7 @@ QUERIES: dict[str, dict[str, str]] = {
 NAMED = {
     ("/v1/jobs/{uid}", "uid"): "/v1/jobs/zq-job_uid",
     ("/v1/jobs/{uid}/receipt", "uid"): "/v1/jobs/zq-job_uid/receipt",
+    ("/v1/months/{month}/replays/{name}", "name"): "/v1/months/2026-10/replays/zq-lent",
     ("/v1/findings/{id}", "id"): "/v1/findings/2",
     ("/v1/findings/{id}/acknowledge", "id"): "/v1/findings/2/acknowledge",
     ("/v1/findings/{id}/mute", "id"): "/v1/findings/2/mute",
@@ -239,7 +242,9 @@ NAMED = {
         for route in (
             *("reports/{month}", "months/{month}", "months/{month}/close", "months/{month}/chargeback"),
             *("months/{month}/statement", "months/{month}/statements", "months/{month}/charges"),
-            "months/{month}/forecast",
+            *("months/{month}/forecast", "focus/{month}", "focus/{month}/metadata"),
+            "months/{month}/replays",
+            "months/{month}/replays/{name}",
         )
     },
 }
@@ -261,6 +266,7 @@ NO_NAME = {
     "by",
 } | {
     *("state", "pattern", "severity", "week", "mine", "month"),
+    *("version", "dataset", "grain", "corrections", "unpriced"),
     *PUBLIC,
 }
 """Query parameters that name nothing of a team."""
