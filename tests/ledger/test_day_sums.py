@@ -107,6 +107,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(STEPS, st.booleans(), st.integers(0, 12))
 def test_whatever_is_written_days_say_what_the_lines_say(
@@ -234,6 +235,7 @@ class _Killed(BaseException):
     pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("replaced", [False, True])
 def test_a_write_that_ends_anywhere_leaves_lines_and_days_alike(ledger: Ledger, replaced: bool) -> None:
     """Before every third of its statements, in turn; SIGKILL is in test_ledger_faults."""

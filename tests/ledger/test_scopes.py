@@ -36,7 +36,7 @@ WITHOUT_SCOPE = {
     **dict.fromkeys(("frontier", "unassessed", "live_findings", "foretold"), OWN),
     "final_waste": "for /metrics, which is bounded where it is answered (gpucost.api.metrics.collector)",
     "rates": "prices by ids that only scoped lines name",
-    **dict.fromkeys(("integrity", "verify", "foldable", "folded", "free_bytes", "vacuum"), ADMIN),
+    **dict.fromkeys(("integrity", "verify", "foldable", "folded", "sealable", "free_bytes", "vacuum"), ADMIN),
     **dict.fromkeys(("seal", "unseal", "add_up_days"), WRITES),
     **dict.fromkeys(("sealed", "sealed_months", "verify_sealed"), ADMIN),
     **dict.fromkeys(("open", "close"), "of the connection"),
@@ -84,6 +84,11 @@ SERVED = {
     "api/server/services.py": {"foretold", "frontier"},
     # Charges are computed of all teams; closing a month is of who sees every team and cluster.
     "service/reporting/charge_reports.py": {"rates", "close_month", "month", "month_charges", "month_state"},
+    # Closing is of all; prices by ids of scoped lines; predictions are looked up by jobs of scoped lines.
+    "service/reporting/focus_corrections.py": {"month", "rates"},
+    "service/reporting/focus_exports.py": {"foretold", "mark", "month", "month_state", "rates"},
+    # On the command line beside the database: an invoice is of all teams.
+    "service/reporting/invoice_imports.py": {"adjust", "clusters", "extent", "month", "windows"},
     "service/reporting/month_closing.py": {"folded"},  # told to who sees every cluster
     # How far the clusters of a job reach that the caller sees.
     "service/reporting/report_service.py": {"extent", "rates"},

@@ -115,6 +115,7 @@ def differing(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
     return [name for name in one if one[name] != other[name]]
 
 
+@pytest.mark.slow
 def test_reads_are_the_same(opened: Ledger) -> None:
     before = answers(opened)
     done = opened.seal(MONTH, author="ann")

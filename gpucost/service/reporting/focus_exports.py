@@ -176,7 +176,7 @@ class FocusExports:
 
     def period(self, month: Month) -> BillingMonth:
         info = self.ledger.month(month)
-        written = [each.written_at_ms for each in self.ledger.windows(month.window)]
+        written = [each.written_at_ms for each in self.ledger.windows(month.window, scope=self.scope)]
         return BillingMonth(month, info.closed_at_ms, max(written, default=month.window.start_ms))
 
 
