@@ -7,7 +7,6 @@ quota are in units of the resource. What it is about (queues, cohorts, pools) mu
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from decimal import Decimal
 from fractions import Fraction
 from typing import Annotated, Literal
@@ -222,10 +221,6 @@ class WhatIfChange(DatedChange):
         return load_yaml(text, file, cls)
 
     @property
-    def changes_nothing(self) -> bool:
-        return not (any(True for _ in self.parts()) or self.charges or self.commitments)
-
-    @property
     def moves_jobs(self) -> bool:
         """Whether any start could be another one: prices, policies and contracts move none."""
         return bool(
@@ -240,12 +235,3 @@ class WhatIfChange(DatedChange):
         """From when a part of it holds."""
         found = part.from_ms if part.from_ms is not None else self.from_ms
         return begin_ms if found is None else max(begin_ms, found)
-
-    def parts(self) -> Iterator[DatedChange]:
-        yield from self.queues
-        yield from self.cohorts
-        yield from self.priorities
-        yield from self.nodes
-        yield from self.prices
-        if self.scheduler is not None:
-            yield self.scheduler

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 from pydantic.json_schema import SkipJsonSchema
 
+from gpucost.api.pages.month_pages import MonthText
 from gpucost.api.pages.page_layout import PageContent, PageFrame, content
 from gpucost.api.routes.months import refuse_part
 from gpucost.api.routes.requests import refuse_unknown_parameters
@@ -38,9 +39,6 @@ from gpucost.service.replay.kept_replays import kept_names, kept_report
 router = APIRouter(
     dependencies=[Depends(authenticate), Depends(refuse_unknown_parameters)], include_in_schema=False
 )
-MonthText = Annotated[
-    str, Path(max_length=64, description="a month in UTC, such as 2026-10", examples=["2026-10"])
-]
 OneReplay = Annotated[str | SkipJsonSchema[None], Query(max_length=60, description="the name it is kept by")]
 OneScenario = Annotated[str | SkipJsonSchema[None], Query(max_length=253, description="one of its scenarios")]
 MOST_GROUPS = 60

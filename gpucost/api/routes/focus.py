@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from tempfile import TemporaryFile
 from typing import IO, Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Path, Query, Response
+from fastapi import APIRouter, Depends, Query, Response
 from fastapi.responses import StreamingResponse
-from pydantic.json_schema import SkipJsonSchema
 
 import gpucost
 from gpucost.access.principal import Principal
+from gpucost.api.routes.months import MonthText
+from gpucost.api.routes.reports import OneTeam
 from gpucost.api.routes.requests import refuse_unknown_parameters
 from gpucost.api.routes.responses import MEDIA_TYPES
 from gpucost.api.server.authentication import Reader, authenticate
@@ -34,13 +35,7 @@ from gpucost.service.reporting.rendering import ReportFormat
 router = APIRouter(dependencies=[Depends(authenticate), Depends(refuse_unknown_parameters)])
 
 _PART = 1 << 20
-MonthText = Annotated[
-    str, Path(max_length=64, description="a month in UTC, such as 2026-10", examples=["2026-10"])
-]
-OneTeam = Annotated[
-    str | SkipJsonSchema[None],
-    Query(max_length=253, description="of this team only, as the team itself sees it"),
-]
+_Version = Annotated[Literal["1.2", "1.3", "1.4"], Query(description="version of FOCUS")]
 _By = Annotated[Literal["job", "team"], Query(description="what there is a row for")]
 _Grain = Annotated[Literal["hour", "day"], Query(description="length of a charge period")]
 _Style = Annotated[
@@ -73,7 +68,7 @@ async def get_focus(
     principal: Reader,
     known: KnownServices,
     month: MonthText,
-    version: Annotated[Literal["1.2", "1.3", "1.4"], Query(description="version of FOCUS")] = "1.3",
+    version: _Version = "1.3",
     format: Annotated[Literal["csv", "parquet"], Query(description="of the file")] = "csv",
     dataset: Annotated[
         Literal["CostAndUsage", "ContractCommitment", "BillingPeriod", "InvoiceDetail"],
@@ -145,7 +140,7 @@ async def get_focus_metadata(
     principal: Reader,
     known: KnownServices,
     month: MonthText,
-    version: Annotated[Literal["1.2", "1.3", "1.4"], Query(description="version of FOCUS")] = "1.3",
+    version: _Version = "1.3",
     by: _By = "job",
     grain: _Grain = "day",
     corrections: _Style = "delta",
