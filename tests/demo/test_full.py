@@ -22,6 +22,7 @@ import pytest
 
 from gpucost.demo.chat import ROOM, ChatPost, ChatRoom, ChatServer
 from gpucost.demo.full import LONGEST_S, full, own_rules
+from gpucost.demo.incident import JOB
 from gpucost.demo.stack import (
     SHORT,
     ChildProgram,
@@ -93,10 +94,11 @@ def told(room: ChatRoom, title: str) -> ChatPost:
 @needs_chromium
 @pytest.mark.skipif(ALERTMANAGER is None, reason=MISSING)
 def test_a_browser_follows_the_link_of_a_message_to_the_finding_and_its_job(tmp_path: Path) -> None:
-    # The whole GPUs of this pattern are held all the time, so that its rate is the same at every look.
+    # What else there is to tell depends on the hour; this job is told in each, and holds as many GPUs all the time.
     with full(tmp_path, own_rules(), history=SHORT) as site, running_browser() as browser:
-        said = "\n".join(told(site.stack.chat.room, "Gang stall: ").lines)
-        title, job = re.findall(r"^(Gang stall: (\S+)) \(team \S+\): ", said)[0]
+        site.stack.begin(site.incident)
+        said = "\n".join(told(site.stack.chat.room, f"Idle allocation: {JOB} ").lines)
+        title, job = re.findall(r"^(Idle allocation: (\S+)) \(team \S+\): ", said)[0]
         daily = re.findall(r"^USD ([0-9,]+) a day, [0-9]+ GPUs now$", said, re.MULTILINE)[0]
         action = re.findall(r"^What to do: (.+)$", said, re.MULTILINE)[0]
         link = re.findall(r"<(https?://\S+)[|]Finding>", said)[0]
