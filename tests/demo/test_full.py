@@ -94,7 +94,7 @@ def told(room: ChatRoom, title: str) -> ChatPost:
 @needs_chromium
 @pytest.mark.skipif(ALERTMANAGER is None, reason=MISSING)
 def test_a_browser_follows_the_link_of_a_message_to_the_finding_and_its_job(tmp_path: Path) -> None:
-    # What else there is to tell depends on the hour; this job is told in each, and holds as many GPUs all the time.
+    # What else there is to tell depends on the hour; this job is told in each, and holds as many GPUs always.
     with full(tmp_path, own_rules(), history=SHORT) as site, running_browser() as browser:
         site.stack.begin(site.incident)
         said = "\n".join(told(site.stack.chat.room, f"Idle allocation: {JOB} ").lines)
