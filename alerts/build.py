@@ -46,7 +46,7 @@ _BY_SERVICE += [
     "GpuCostFindingsCutOff",
     "GpuCostTeamsCutOff",
 ]
-_BUDGET = ("GpuCostBudgetPaceHigh", "GpuCostBudgetProjectedToExceed", "GpuCostTeamCostRise")
+_MONEY = ("GpuCostBudgetExceeded", "GpuCostBudgetProjectedToExceed", "GpuCostTeamCostRise")
 _BY_COLLECTOR = [alert.name for alert in queues.GROUP.alerts]
 _BY_COLLECTOR += [each.name for each in exporters.COLLECTOR.alerts if each.name != "GpuCostCollectorStale"]
 _BY_COLLECTOR += ["GpuCostGpuExporterMissing"]
@@ -126,9 +126,7 @@ def example_config() -> dict[str, object]:
             ),
             _inhibit(f'severity="{AlertSeverity.WARNING}"', f'severity="{AlertSeverity.INFO}"', *same),
             # What gpucost exports about others is out of date while gpucost is down.
-            _inhibit(
-                'alertname="GpuCostServiceDown"', _any_of([*_BY_SERVICE, *_BUDGET, "GpuCostBudgetExceeded"])
-            ),
+            _inhibit('alertname="GpuCostServiceDown"', _any_of([*_BY_SERVICE, *_MONEY])),
             _inhibit(
                 'alertname="GpuCostLedgerDown"',
                 _any_of([*_BY_SERVICE[: len(findings.GROUP.alerts)], "GpuCostLedgerLag"]),
@@ -140,8 +138,11 @@ def example_config() -> dict[str, object]:
                 'alertname=~"GpuCostGpuExporterMissing|GpuCostUseCoverageLow"',
                 "cluster",
             ),
-            _inhibit('alertname="GpuCostBudgetExceeded"', _any_of(_BUDGET[:2]), "team"),
-            _inhibit('alertname="GpuCostBudgetProjectedToExceed"', _any_of(_BUDGET[:1]), "team"),
+            _inhibit(
+                'alertname="GpuCostBudgetExceeded"',
+                'alertname="GpuCostBudgetProjectedToExceed"',
+                *("budget", "period"),
+            ),
         ],
         "receivers": [
             {"name": "gpucost", "webhook_configs": [_gpucost()]},

@@ -37,6 +37,7 @@ from dashboards.series import (
     waste,
     waste_per_second,
 )
+from gpucost.domain.buckets import UNALLOCATED
 
 POD = f'{CLUSTER}, holder="pod"'
 TEAMS = 'owner_team!~"__un.*"'
@@ -273,6 +274,23 @@ def _money() -> PanelRow:
                 ),
                 links=[panels.team_link(label="owner_team")],
             ),
+            timeseries(
+                "At the month's end",
+                "What all teams together will have held when the month ends, and what free GPUs "
+                "(__unallocated__) will have cost, at each moment: cost so far and the forecast of the days "
+                "that are left, with the interval that 80 % of past forecasts kept. All clusters, whichever "
+                "are chosen. No data: fewer than 14 days of history, or days that are not known.",
+                USD,
+                *(
+                    query(
+                        "max by (edge) (gpucost_team_month_end_usd"
+                        f'{{owner_team="{team}", edge=~"expected|low|high"}})',
+                        f"{words}: {{{{edge}}}}",
+                    )
+                    for team, words in (("__all_teams__", "all teams"), (UNALLOCATED, "free GPUs"))
+                ),
+                width=24,
+            ),
         ],
     )
 
@@ -357,9 +375,9 @@ def _teams() -> PanelRow:
         [
             table(
                 "Teams",
-                "A row per team: cost, budget where one is set, GPUs held, and of the last 24 hours what "
-                "part of its held time was busy and what part was observed at all. Read use only where "
-                "coverage is high. A click on the team opens its board.",
+                "A row per team: cost, and at the month's end (all clusters), budget where one is set, GPUs "
+                "held, and of the last 24 hours what part of its held time was busy and what part was "
+                "observed at all. Read use only where coverage is high. A click on the team opens its board.",
                 USD,
                 [
                     query(_sum_by_team("gpucost_team_cost_usd", TEAMS)),
@@ -369,10 +387,15 @@ def _teams() -> PanelRow:
                     query(share("busy", "observed", "owner_team")),
                     query(share("sm_active", "sm_observed", "owner_team")),
                     query(share("observed", "held", "owner_team")),
+                    query(
+                        "max by (owner_team) "
+                        '(gpucost_team_month_end_usd{edge="expected", owner_team!~"__.*"})'
+                    ),
                 ],
                 [
                     PanelColumn("owner_team", "Team", link=panels.team_link(cell="Team")),
                     PanelColumn("A", "Cost this month", unit=USD),
+                    PanelColumn("H", "At month's end", unit=USD),
                     PanelColumn("B", "Budget", unit=USD),
                     PanelColumn("C", "Cost per hour", unit=USD),
                     PanelColumn("D", "GPUs held", unit=GPUS),

@@ -51,19 +51,13 @@ COST = f"sum({service_gauge('gpucost_team_cost_usd', ['owner_team'], TEAM)})"
 PER_HOUR = f"sum({service_gauge('gpucost_team_cost_per_hour_usd', ['owner_team'], TEAM)})"
 HELD = f"sum({service_gauge('gpucost_team_gpus', ['owner_team'], TEAM)})"
 BUDGET = f"max(gpucost_team_budget_usd{{{TEAM}}})"
-HOURS_OVER = "24 * (day_of_month() - 1) + hour() + minute() / 60"
-SETTLED_END = service_gauge("gpucost_ledger_settled_end_timestamp_seconds", ())
-UNSEEN_HOURS = f"clamp_max(clamp_min(time() - {SETTLED_END}, 0) / 3600, scalar({HOURS_OVER}))"
-"""Hours of this month that are over and in no settled window yet, by ``gpu_cluster``."""
-USUAL_PER_HOUR = (
-    "max by (gpu_cluster, owner_team) "
-    f"(avg_over_time(gpucost_team_cost_per_hour_usd{{{GPU_CLUSTER}, {TEAM}}}[$__range]))"
-)
-TO_COME = (
-    f"sum({USUAL_PER_HOUR} * on (gpu_cluster) group_left () "
-    f"({UNSEEN_HOURS} + scalar(24 * days_in_month() - ({HOURS_OVER}))))"
-)
-MONTH_END = f"{COST} + ({TO_COME} or 0 * {COST})"
+OWN_BUDGET = 'subject_kind="team", subject=~"$team"'
+
+
+def month_end(edge: str) -> str:
+    """What all clusters together will have cost, by the service's forecast: ``expected``, ``low`` or
+    ``high``."""
+    return f'sum(max by (owner_team) (gpucost_team_month_end_usd{{{TEAM}, edge="{edge}"}}))'
 
 
 def dashboard() -> Dashboard:
@@ -101,12 +95,13 @@ def _cost() -> PanelRow:
             ),
             stat(
                 "At month's end",
-                "Cost so far, and for the hours that are left, and those that are in no settled window yet, "
-                "the mean cost per hour of the range shown, seven days unless you change it. It assumes that "
-                "the team goes on like that: work that is planned is not foreseen; hours in which the team "
-                "held nothing may be missing from the mean, which makes it too high.",
+                "What the team will have cost when the month ends, in all clusters together, whichever are "
+                "chosen: cost so far and the forecast of the days that are left. The interval is in *Cost of "
+                "the month against budget*; plans that the cluster does not know are not foreseen. No "
+                "data: fewer than 14 days of history, or days that are not known; `gpucost forecast` says "
+                "which.",
                 USD,
-                query(MONTH_END),
+                query(month_end("expected")),
                 decimals=0,
             ),
             stat(
@@ -118,12 +113,16 @@ def _cost() -> PanelRow:
                 decimals=0,
             ),
             stat(
-                "Month's end against budget",
-                "The cost expected at the month's end as a part of the budget. Above 100 %: at the pace of "
-                "the range shown the budget is not enough. The assumption is that of the panel *At "
-                "month's end*; choose all clusters, since the budget is for all.",
+                "Budgets at their end",
+                "What each budget of the team is expected to be spent at the end of its month, quarter or "
+                "year, as a part of it, carry-over included. Above 100 %: it will not be enough, unless "
+                "something ends; `gpucost budget show` says on which day, and what costs most.",
                 RATIO,
-                query(f"({MONTH_END}) / ({BUDGET} > 0)"),
+                query(
+                    "max by (budget, period) "
+                    f'(gpucost_budget_expected_ratio{{{OWN_BUDGET}, edge="expected"}})',
+                    "{{budget}}, {{period}}",
+                ),
                 decimals=0,
                 steps=((None, GREEN), (0.9, YELLOW), (1, RED)),
             ),
@@ -144,14 +143,22 @@ def _cost() -> PanelRow:
             ),
             timeseries(
                 "Cost of the month against budget",
-                "The month's cost as it grows, the cost expected at the month's end at each moment, and the "
-                "budget, where one is set. Cost above the line is spent; expectation above the line can "
-                "still be mended. All fall back on the first of a month.",
+                "The month's cost as it grows, in the clusters chosen; the cost expected at the month's end "
+                "at each moment, in all clusters, with the interval that 80 % of past forecasts kept; and "
+                "the monthly budget, where one is set. Cost above the line is spent; expectation above the "
+                "line can still be mended. All but the budget fall back on the first of a month.",
                 USD,
                 query(COST, "so far"),
-                query(MONTH_END, "expected at month's end"),
+                query(month_end("expected"), "expected at month's end"),
+                query(month_end("low"), "at least (80 %)"),
+                query(month_end("high"), "at most (80 %)"),
                 query(BUDGET, "budget"),
-                colours={"budget": RED, "expected at month's end": YELLOW},
+                colours={
+                    "budget": RED,
+                    "expected at month's end": YELLOW,
+                    "at least (80 %)": GREY,
+                    "at most (80 %)": GREY,
+                },
             ),
             timeseries(
                 "Cost per hour by cluster",

@@ -13,9 +13,7 @@ _DAY_S = 86_400
 _TEAM = "gpucost-team?var-team=vision"
 _HERE = 'gpu_cluster="prod", owner_team="vision"'
 _THERE = 'gpu_cluster="test", owner_team="vision"'
-_BUDGET = 'gpucost_team_budget_usd{owner_team="vision"}'
 _LABELS = {"team": "vision", "currency": "USD"}
-_MONTH_H = 31 * 24
 
 
 def _warning(
@@ -24,15 +22,11 @@ def _warning(
     return ExpectedAlert({"severity": severity, **_LABELS, **labels}, description, dashboard)
 
 
-_PACE = "GpuCostBudgetPaceHigh"
 _WILL = "GpuCostBudgetProjectedToExceed"
 _OVER = "GpuCostBudgetExceeded"
 _RISE = "GpuCostTeamCostRise"
-_BEGUN = int(t.MONTH_BEGUN.value)
+_BEGUN = int(t.MONTH_BEGUN.value) * _DAY_S
 
-# A budget of one per hour of the month, and spending of so much per hour, in two clusters together.
-_SETTLED = 'gpucost_ledger_settled_end_timestamp_seconds{gpu_cluster="prod"}'
-_UP_TO_DATE = samples((f"0+{_STEP}", 9 * _DAY))
 _PER_HOUR = f"gpucost_team_cost_per_hour_usd{{{_HERE}}}"
 
 
@@ -43,140 +37,68 @@ def _rises(low: object, high: object, steps: int) -> str:
 
 _RISES_AT = 8 * _DAY_S
 
+
+def _labels(name: str, kind: str) -> str:
+    return f'budget="{name}", subject_kind="{kind}", subject="{name}", period="1970-01"'
+
+
+def _used(name: str, kind: str) -> str:
+    return f"gpucost_budget_used_ratio{{{_labels(name, kind)}}}"
+
+
+def _expected(team: str, edge: str = "expected") -> str:
+    return f'gpucost_budget_expected_ratio{{{_labels(team, "team")}, edge="{edge}"}}'
+
+
+def _about(name: str, kind: str, words: str, board: str = "gpucost-fleet", **more: str) -> ExpectedAlert:
+    labels = {"severity": "warning", "budget": name, "subject_kind": kind, "subject": name}
+    about = f"Budget {name} of {kind} {name}: {words}"
+    if words.endswith("is spent"):
+        about += " in 1970-01. Nothing is refused because of it."
+    return ExpectedAlert({**labels, "period": "1970-01", **more}, about, board)
+
+
+def _of_team(words: str) -> ExpectedAlert:
+    return _about("vision", "team", words, _TEAM, team="vision")
+
+
+_OVER_BUDGET = _of_team("100.2% of it is spent")
+
 CASES: tuple[AlertCase, ...] = (
     AlertCase(
-        _PACE,
-        "twice as fast as the budget allows, from the first of the month on, in two clusters together",
-        {
-            f"gpucost_team_cost_usd{{{_HERE}}}": samples(("0+1", 5 * _DAY), ("0+0", _DAY)),
-            f"gpucost_team_cost_usd{{{_THERE}}}": samples(("0+1", 5 * _DAY), ("0+0", _DAY)),
-            _BUDGET: samples((_MONTH_H, 6 * _DAY)),
-        },
-        silent=(_BEGUN + lasts(_PACE) - _STEP,),
-        firing={
-            _BEGUN + lasts(_PACE): (
-                _warning(
-                    "Team vision has spent 2 times what its budget allows for this part of the month.",
-                    severity="info",
-                ),
-            )
-        },
-        resolved=(5 * _DAY_S + _STEP,),
-        interval=_STEP,
-    ),
-    AlertCase(
-        _PACE,
-        "a fifth too fast, and not more",
-        {
-            f"gpucost_team_cost_usd{{{_HERE}}}": samples(("0+1.2", 6 * _DAY)),
-            _BUDGET: samples((_MONTH_H * 1.001, 6 * _DAY)),
-        },
-        silent=(5 * _DAY_S,),
-        interval=_STEP,
-    ),
-    AlertCase(
         _WILL,
-        "at last day's pace all but a little of the budget, then more than it, then again less",
+        "all of it from the first on, told on the fourth; then more than all, whatever the edges of the "
+        "interval; then again less",
         {
-            f"gpucost_team_cost_usd{{{_HERE}}}": always(100, 8 * _DAY),
-            _PER_HOUR: samples((0.9, 4 * _DAY), (1.1, 2 * _DAY), (0.2, 2 * _DAY)),
-            _SETTLED: _UP_TO_DATE,
-            _BUDGET: always(100 + 27 * 24, 8 * _DAY),
+            _expected("vision"): samples((1.01, 5 * _DAY), (1.2, _DAY), (0.9, 2 * _DAY)),
+            _expected("vision", edge="low"): always(0.7, 8 * _DAY),
+            _expected("vision", edge="high"): always(1.9, 8 * _DAY),
+            _expected("calm"): always(1, 8 * _DAY),
+            _expected("calm", edge="high"): always(3, 8 * _DAY),
         },
-        silent=(_BEGUN + lasts(_WILL), 4 * _DAY_S, 4 * _DAY_S + 14 * _STEP + lasts(_WILL)),
+        silent=(_BEGUN - _STEP, _BEGUN + lasts(_WILL) - _STEP),
         firing={
-            4 * _DAY_S + 15 * _STEP + lasts(_WILL): (
-                _warning(
-                    "Team vision will have spent 101.4% of its budget in USD by the end of the month, if "
-                    "it goes on as in "
-                    "the last 24 h."
-                ),
-            )
+            _BEGUN + lasts(_WILL): (_of_team("101% of it is expected to be spent in 1970-01."),),
+            5 * _DAY_S + _STEP: (_of_team("120% of it is expected to be spent in 1970-01."),),
         },
-        resolved=(7 * _DAY_S,),
-        interval=_STEP,
-    ),
-    AlertCase(
-        _WILL,
-        "three days behind: what is in no window yet was spent as well, at the pace of before",
-        {
-            f"gpucost_team_cost_usd{{{_HERE}}}": samples(("0+1.001", 3 * _DAY), (72.072, 3 * _DAY)),
-            _PER_HOUR: always(1.001, 6 * _DAY),
-            _SETTLED: samples((f"0+{_STEP}", 3 * _DAY), (3 * _DAY_S, 3 * _DAY)),
-            _BUDGET: always(_MONTH_H, 6 * _DAY),
-        },
-        firing={
-            6 * _DAY_S - _STEP: (
-                _warning(
-                    "Team vision will have spent 100.1% of its budget in USD by the end of the month, if "
-                    "it goes on as in "
-                    "the last 24 h."
-                ),
-            )
-        },
-        interval=_STEP,
-    ),
-    AlertCase(
-        _PACE,
-        "three days behind, likewise",
-        {
-            f"gpucost_team_cost_usd{{{_HERE}}}": samples(("0+2", 3 * _DAY), (144, 3 * _DAY)),
-            _PER_HOUR: always(2, 6 * _DAY),
-            _SETTLED: samples((f"0+{_STEP}", 3 * _DAY), (3 * _DAY_S, 3 * _DAY)),
-            _BUDGET: always(_MONTH_H, 6 * _DAY),
-        },
-        firing={
-            5 * _DAY_S: (
-                _warning(
-                    "Team vision has spent 2 times what its budget allows for this part of the month.",
-                    severity="info",
-                ),
-            )
-        },
-        interval=_STEP,
-    ),
-    AlertCase(
-        _WILL,
-        "it has spent more than its budget and stopped two days ago; another has stopped below it",
-        {
-            f"gpucost_team_cost_usd{{{_HERE}}}": samples(("0+10", 2 * _DAY), (480, 4 * _DAY)),
-            'gpucost_team_cost_usd{gpu_cluster="prod", owner_team="calm"}': always(300, 6 * _DAY),
-            _PER_HOUR: samples((10, 2 * _DAY), ("stale", 1)),
-            'gpucost_team_cost_per_hour_usd{gpu_cluster="prod", owner_team="calm"}': samples(
-                (6, 2 * _DAY), ("stale", 1)
-            ),
-            'gpucost_team_cost_per_hour_usd{gpu_cluster="prod", owner_team="other"}': always(1, 6 * _DAY),
-            _SETTLED: _UP_TO_DATE,
-            _BUDGET: always(400, 6 * _DAY),
-            'gpucost_team_budget_usd{owner_team="calm"}': always(400, 6 * _DAY),
-        },
-        firing={
-            5 * _DAY_S: (
-                _warning(
-                    "Team vision will have spent 120% of its budget in USD by the end of the month, if "
-                    "it goes on as in "
-                    "the last 24 h."
-                ),
-            )
-        },
+        resolved=(6 * _DAY_S + _STEP,),
         interval=_STEP,
     ),
     AlertCase(
         _OVER,
-        "just the budget, then a cent more; in the next month it begins anew. The ledger counts in euros",
+        "just the budget, then a little more; in the next month it begins anew. A cluster's goes to the "
+        "cluster, a queue's to nobody in particular",
         {
-            f'gpucost_team_cost{{{_HERE}, currency="EUR"}}': samples((500, 10), (500.01, 10), (3, 10)),
-            'gpucost_team_budget{owner_team="vision", currency="EUR"}': always(500, 30),
-            'gpucost_team_cost{gpu_cluster="prod", owner_team="nobudget", currency="EUR"}': always(9_000, 30),
+            _used("vision", "team"): samples((1, 10), (1.002, 10), (0.01, 10)),
+            _used("prod", "cluster"): samples((0.9, 10), (2, 10), (0, 10)),
+            _used("nlp", "queue"): samples((0.9, 10), (3, 10), (0, 10)),
         },
         silent=(9 * _STEP, 10 * _STEP),
         firing={
             11 * _STEP: (
-                _warning(
-                    "Team vision has spent 100% of its budget in EUR for this month. Nothing is refused "
-                    "because of it.",
-                    currency="EUR",
-                ),
+                _OVER_BUDGET,
+                _about("prod", "cluster", "200% of it is spent", cluster="prod"),
+                _about("nlp", "queue", "300% of it is spent"),
             )
         },
         resolved=(20 * _STEP,),
@@ -247,18 +169,14 @@ CASES: tuple[AlertCase, ...] = (
     ),
 )
 
-_OVER_BUDGET = _warning(
-    "Team vision has spent 100.2% of its budget in USD for this month. Nothing is refused because of it."
-)
-_MINUTES = samples((501, 20), ("stale", 1), ("_", 2), (501, 20), (400, 10))
+_MINUTES = samples((1.002, 20), ("stale", 1), ("_", 2), (1.002, 20), (0.8, 10))
 HELD: tuple[AlertCase, ...] = (
     AlertCase(
         _OVER,
         "three scrapes of the service fail: what it last said is held, and what it says then counts",
         {
             "gpucost_ledger_up": samples((1, 20), ("stale", 1), ("_", 2), (1, 30)),
-            f"gpucost_team_cost_usd{{{_HERE}}}": _MINUTES,
-            _BUDGET: samples((500, 20), ("stale", 1), ("_", 2), (500, 30)),
+            _used("vision", "team"): _MINUTES,
         },
         firing={minute * 60: (_OVER_BUDGET,) for minute in (19, 20, 21, 22, 23, 42)},
         resolved=(43 * 60,),
@@ -268,8 +186,7 @@ HELD: tuple[AlertCase, ...] = (
         "the budget is taken away while the service is there: nothing is held",
         {
             "gpucost_ledger_up": always(1, 40),
-            f"gpucost_team_cost_usd{{{_HERE}}}": always(501, 40),
-            _BUDGET: samples((500, 20), ("stale", 1)),
+            _used("vision", "team"): samples((1.002, 20), ("stale", 1)),
         },
         firing={19 * 60: (_OVER_BUDGET,)},
         resolved=(20 * 60,),

@@ -52,7 +52,6 @@ class DashboardLink:
 
 CLUSTER = {"cluster": "cluster"}
 TEAM = DashboardLink("gpucost-team", {**CLUSTER, "team": "team"})
-TEAM_EVERYWHERE = DashboardLink("gpucost-team", {"team": "team"})
 QUEUES = DashboardLink("gpucost-queues", CLUSTER)
 QUEUE = DashboardLink("gpucost-queues", {**CLUSTER, "queue": "cluster_queue"})
 NODE = DashboardLink("gpucost-nodes", {**CLUSTER, "node": "node"})

@@ -36,10 +36,7 @@ _FREE = (
     "- on (cluster, node, resource) (node_resource:gpucost_pod_gpu_request:sum "
     "or 0 * node_resource:gpucost_node_gpu_allocatable:max), 0))"
 )
-_COST = "team:gpucost_team_cost:sum"
 _COST_PER_HOUR = "cluster_team:gpucost_team_cost_per_hour:max"
-_BUDGET = "team:gpucost_team_budget:max"
-_SETTLED_END = "cluster:gpucost_ledger_settled_end_timestamp_seconds:max"
 _WASTE = "cluster_team_bucket:gpucost_waste_gpu_seconds:max"
 _PART = "cluster_team:gpucost_team_last_day_gpu_seconds"
 
@@ -69,29 +66,6 @@ GROUP = RuleGroup(
         RecordingRule(
             "team:gpucost_team_cost_per_hour:sum",
             'sum by (team, currency) (cluster_team:gpucost_team_cost_per_hour:max{team!~"__.*"})',
-        ),
-        RecordingRule(
-            _COST,
-            last_known(
-                f"sum by (team, currency) ({money('gpucost_team_cost', 'gpu_cluster', 'owner_team')})", _COST
-            ),
-        ),
-        RecordingRule(_BUDGET, last_known(money("gpucost_team_budget", "owner_team"), _BUDGET)),
-        # Costs are of settled windows: later spending is in no window yet
-        RecordingRule(
-            _SETTLED_END,
-            last_known(
-                of_service("gpucost_ledger_settled_end_timestamp_seconds", "gpu_cluster"), _SETTLED_END
-            ),
-        ),
-        # Spending of a day, as numerator and denominator: hours in which a team has no series cost nothing.
-        RecordingRule(
-            "cluster_team:gpucost_team_cost_per_hour:sum_over_time1d",
-            f"sum_over_time({_COST_PER_HOUR}[1d])",
-        ),
-        RecordingRule(
-            "currency:gpucost_team_cost_per_hour:count_over_time1d",
-            "max by (currency) (count_over_time(cluster:gpucost_team_cost_per_hour:sum[1d]))",
         ),
         # Where capacity went in the last day, as numerators and denominator. The total is the ledger's, and
         # is not reset with the service: several instances export the same, and a decrease is not a reset, so

@@ -100,16 +100,10 @@ NO_ADMISSION = AlertThreshold(
 
 # Money
 
-PACE = AlertThreshold(
-    1.2,
-    "times",
-    "spent against the part of the month that is over",
-    "a fifth too fast shows; a weekend does not",
-)
 MONTH_BEGUN = AlertThreshold(
-    3 * DAY, "s", "the month must be this old", "the first days say nothing about the other twenty-seven"
+    3, "days", "the month must be this old", "the first days say nothing about the other twenty-seven"
 )
-PROJECTED = AlertThreshold(1.0, "times", "projected cost against the budget", "the budget itself")
+PROJECTED = AlertThreshold(1.0, "times", "expected cost against the budget", "the budget itself")
 RISE = AlertThreshold(
     2.0,
     "times",

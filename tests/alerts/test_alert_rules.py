@@ -74,32 +74,3 @@ def test_waste_of_a_day_is_counted_once_whatever_the_service_does(tmp_path: Path
     file.write_text(yaml.safe_dump(hourly(case)))
     done = promtool("test", "rules", file)
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_what_free_gpus_and_jobs_without_a_team_will_cost_is_projected_too(tmp_path: Path) -> None:
-    """On 5 January 1970, 00:00: 400 spent, 10 an hour in the last day, 27 of 31 days to come:
-    400 + 27 x 24 x 10 = 6,880. They have names that begin
-    with ``__``, which the pace left out: their 400 stayed 400."""
-    teams = ("vision", "__unallocated__", "__no_team__")
-    series = [
-        (f'gpucost_team_cost_usd{{gpu_cluster="c", owner_team="{team}"}}', "400x120") for team in teams
-    ] + [
-        (f'gpucost_team_cost_per_hour_usd{{gpu_cluster="c", owner_team="{team}"}}', "10x120")
-        for team in teams
-    ]
-    series.append(('gpucost_ledger_settled_end_timestamp_seconds{gpu_cluster="c"}', "0+3600x120"))
-    case = {
-        "interval": "1h",
-        "input_series": [{"series": name, "values": values} for name, values in series],
-        "promql_expr_test": [
-            {
-                "expr": "sum by (team) (team:gpucost_team_cost:projected)",
-                "eval_time": "4d",
-                "exp_samples": [{"labels": f'{{team="{team}"}}', "value": 6_880} for team in sorted(teams)],
-            }
-        ],
-    }
-    file = tmp_path / "projected.yaml"
-    file.write_text(yaml.safe_dump(hourly(case)))
-    done = promtool("test", "rules", file)
-    assert done.returncode == 0, done.stdout + done.stderr

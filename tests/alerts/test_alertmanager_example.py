@@ -123,9 +123,9 @@ def test_a_real_alertmanager_inhibits_what_follows_and_nothing_else(tmp_path: Pa
         alert("GpuCostCollectorStale", "critical", cluster="prod"),
         alert("GpuCostQueueInactive", "warning", cluster="prod", cluster_queue="nlp"),
         alert("GpuCostQueueInactive", "warning", cluster="test", cluster_queue="nlp"),
-        alert("GpuCostBudgetExceeded", "warning", team="vision"),
-        alert("GpuCostBudgetPaceHigh", "info", team="vision"),
-        alert("GpuCostBudgetPaceHigh", "info", team="language"),
+        alert("GpuCostBudgetExceeded", "warning", team="vision", budget="vision", period="2026-10"),
+        alert("GpuCostBudgetProjectedToExceed", "warning", team="vision", budget="vision", period="2026-10"),
+        alert("GpuCostBudgetProjectedToExceed", "warning", team="vision", budget="year", period="2026"),
     ]
     with running_alertmanager(tmp_path) as url:
 
@@ -139,7 +139,7 @@ def test_a_real_alertmanager_inhibits_what_follows_and_nothing_else(tmp_path: Pa
             with urllib.request.urlopen(f"{url}/api/v2/alerts", timeout=30) as answer:
                 found = json.load(answer)
             return {
-                tuple(each["labels"].get(name, "") for name in ("alertname", "cluster", "team", "finding"))
+                tuple(each["labels"].get(name, "") for name in ("alertname", "cluster", "budget", "finding"))
                 for each in found
                 if each["status"]["inhibitedBy"]
             }
@@ -155,8 +155,8 @@ def test_a_real_alertmanager_inhibits_what_follows_and_nothing_else(tmp_path: Pa
         post([{**each, **old} for each in alerts])
         settled(
             {
-                ("GpuCostIdleAllocation", "prod", "vision", "1"),
+                ("GpuCostIdleAllocation", "prod", "", "1"),
                 ("GpuCostQueueInactive", "prod", "", ""),
-                ("GpuCostBudgetPaceHigh", "", "vision", ""),
+                ("GpuCostBudgetProjectedToExceed", "", "vision", ""),
             }
         )

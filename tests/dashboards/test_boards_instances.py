@@ -1,5 +1,5 @@
 """Dashboards on a real Prometheus while the service is restarted: its instances export one waste ledger. And
-a job of two teams, GPUs of which a part is held, and a ledger that is days behind."""
+a job of two teams, GPUs of which a part is held, and the forecast of a month."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.support.board_answers import END, START_MS, BoardAnswers, Samples, at
+from tests.support.board_answers import END, BoardAnswers, Samples, at
 from tests.support.prometheus import create_blocks, needs_prometheus, running_prometheus
 
 pytestmark = needs_prometheus
@@ -16,7 +16,6 @@ NOW = at(END - 1)
 RESTART = 30
 """The minute in which the second instance takes the place of the first."""
 OVERLAP = 4
-DAYS_BEHIND = 3
 JOB = 'gpu_cluster="c",namespace="lab",job_kind="Job",job_name="train",job_uid="t"'
 
 
@@ -42,8 +41,10 @@ def samples() -> Samples:
     team = 'gpu_cluster="c",owner_team="vision"'
     add("gpucost_team_cost_usd", team, 100)
     add("gpucost_team_cost_per_hour_usd", team, 2)
-    settled = START_MS / 1000 - DAYS_BEHIND * 86_400
-    add("gpucost_ledger_settled_end_timestamp_seconds", 'gpu_cluster="c"', settled)
+    for edge, cost in (("low", 600), ("expected", 640), ("high", 700)):
+        add("gpucost_team_month_end_usd", f'instance="b",edge="{edge}",owner_team="vision"', cost)
+        about = 'budget="vision",subject_kind="team",subject="vision",period="2026-10"'
+        add("gpucost_budget_expected_ratio", f'instance="b",edge="{edge}",{about}', cost / 500)
     for number, held, busy in ((0, 0.0, 0.0), (1, 0.25, 0.0), (2, 0.25, 0.5), (3, 1.0, 0.0), (4, 1.0, 0.9)):
         board = f'node="n1",gpu_uuid="GPU-{number}"'
         add("gpucost_gpu_up", board, 1)
@@ -103,8 +104,7 @@ def test_a_board_of_which_a_part_is_held_is_not_free(url: str) -> None:
     }
 
 
-def test_the_months_end_counts_what_no_window_has_yet(url: str) -> None:
-    """On 20 October at 12:59: 11 days, 11 hours and a minute to come; three days and 59 minutes unseen."""
-    hours = (11 * 24 + 11 + 1 / 60) + (DAYS_BEHIND * 24 + 59 / 60)
+def test_the_months_end_is_the_forecast_of_the_service(url: str) -> None:
     team = BoardAnswers(url, "team", {"team": "vision"})
-    assert team.number("At month's end", NOW) == pytest.approx(100 + 2 * hours)
+    assert team.number("At month's end", NOW) == 640
+    assert team.number("Budgets at their end", NOW) == pytest.approx(1.28)

@@ -19,11 +19,12 @@ from gpucost.ledger import Ledger
 from gpucost.notify.compose.links import MessageLinks
 from gpucost.reports.month.budget_status import BudgetStatus, exceed_words
 from gpucost.service.notifications.budgets import BudgetNotices, BudgetWatch
+from gpucost.service.notifications.findings_and_alerts import AlertNotices, FindingNotices, keep
 from gpucost.service.reporting.budget_reports import budget_report
 from gpucost.service.reporting.report_service import ReportService
 from gpucost.service.settings.api import ApiSettings
 from gpucost.service.wiring.ledger import accounts_of
-from tests.service.test_telling import World
+from tests.service.test_telling import World, alert, group
 from tests.service.worlds import Clock
 from tests.support.ledgers import new_ledger
 
@@ -170,6 +171,25 @@ def test_a_threshold_is_told_once_over_restarts(ledger: Ledger) -> None:
     ]
     [causes] = [section for section in message.sections if section.title == "Dearest causes"]
     assert len(causes.items) == 2
+
+
+def test_an_alert_about_a_budget_is_told_as_the_budget(ledger: Ledger) -> None:
+    """Of the other, Alertmanager says what no threshold does."""
+    rules = rules_of(
+        "{name: half, cluster: c, amount: 1, thresholds: [], forecast_thresholds: []}", monthly=SPENT
+    )
+    reporting = ReportService(ledger, "test", {}, accounts=accounts_of(rules))
+    budgets = BudgetNotices(BudgetWatch(reporting, rules.budget_plans), MessageLinks())
+    groups = AlertNotices(ledger, MessageLinks())
+    alerts = FindingNotices(ledger, MessageLinks(), groups, is_told=budgets.tells).alerts
+    for name in ("team-00", "half"):
+        about = {"alertname": "GpuCostBudgetExceeded", "budget": name, "period": "2026-10", "team": "team-00"}
+        keep(ledger, group(alert(**about), key=name))
+    world = World(ledger, Clock(NOW_MS), sources={"budgets": budgets, "alerts": alerts})
+    world.turn(minutes=2)
+    told = [message for name, _, message in world.room.posts if name == "platform"]
+    [other] = [each for each in told if not each.title.startswith("Budget team-00")]
+    assert other.title.startswith("GpuCostBudgetExceeded")
 
 
 def test_the_api_says_the_same(ledger: Ledger) -> None:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpucost.domain.time import HOUR_MS, MINUTE_MS, Window
+from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Window
 from tests.support.prometheus import MISSING, PROMETHEUS, PROMTOOL, create_blocks, running_prometheus
 
 if TYPE_CHECKING:
@@ -159,7 +159,37 @@ def _service_page(cluster: SimulatedCluster, folder: Path) -> str:
             advising=_asked(cluster, past),
             telling=NotificationStatus(("chat",), lambda: posts),
         )
-        return generate_latest(app.state.registry).decode()
+        page = generate_latest(app.state.registry).decode()
+    return page.replace("# EOF\n", f"{_forecasts(folder)}# EOF\n")
+
+
+_MADE_BY = {"source": "test", "code_version": "test"}
+
+
+def _forecasts(folder: Path) -> str:
+    """What the service says of the ends of a month and of budgets. That takes weeks of a ledger: one of
+    days, in each of which a team of the demo holds eight GPUs."""
+    from prometheus_client.openmetrics.exposition import generate_latest
+
+    from benchmarks.report import PRICE, lines_of
+    from gpucost.api.app import create_app
+    from gpucost.domain.money import NANO
+    from gpucost.ledger import Ledger
+    from gpucost.service.settings.api import ApiSettings
+
+    midnight_ms = AT_MS // DAY_MS * DAY_MS
+    days = Window(midnight_ms - 60 * DAY_MS, midnight_ms + 2 * DAY_MS)
+    (folder / "days.db").unlink(missing_ok=True)
+    with Ledger.open(f"sqlite:///{folder / 'days.db'}", now=lambda: days.end_ms) as ledger:
+        for n, day in enumerate(days.split(DAY_MS)):
+            lines = lines_of(day, 8, n, 1).assign(team="vision")
+            rates = {PRICE.rate_id: PRICE}
+            ledger.ingest("c", day, lines, observed_ms=DAY_MS, settle=True, rates=rates, **_MADE_BY)
+        budgets = {"vision": 10_000 * NANO}
+        app = create_app(ledger, ApiSettings(auth="off"), now=lambda: days.end_ms, budgets=budgets)
+        page = generate_latest(app.state.registry).decode()
+    names = ("gpucost_team_month_end", "gpucost_budget_expected_ratio")
+    return "".join(f"{line}\n" for line in page.splitlines() if any(name in line for name in names))
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,16 @@ def budget_key(status: BudgetStatus, threshold: ThresholdStatus) -> str:
     return f"budget:{short_hash(status.name)}:{status.period}:{threshold.kind}:{part}"
 
 
+def key_tells(key: str, name: str, period: str, kind: str) -> bool:
+    """Whether the notice of ``key`` says that more than all of a budget is spent, or expected: any of its
+    notices says when it is expected to be exceeded."""
+    head = f"budget:{short_hash(name)}:{period}:"
+    if not key.startswith(head):
+        return False
+    told, _, part = key.removeprefix(head).partition(":")
+    return kind != ACTUAL or (told == ACTUAL and float(part.rstrip("%")) >= 100)
+
+
 def budget_notice(status: BudgetStatus, threshold: ThresholdStatus, links: MessageLinks) -> Notice:
     """A notice that is sent once, when ``threshold`` is reached."""
     team = status.of if status.subject == "team" else ""

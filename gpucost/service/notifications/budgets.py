@@ -3,25 +3,27 @@
 What was reached when follows from the ledger alone, and the key of a notice is the budget, its period and the
 threshold: a restart, or a second replica, tells nothing twice. A threshold is news for a week after it was
 reached. Of several that were reached, the highest is told; what is expected is told only where no threshold
-of what was spent is news.
+of what was spent is news. gpucost's own alerts about a budget are told as these: once, not twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from gpucost.attribution.budgets import BudgetPlan
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Window, parse_instant
-from gpucost.notify.compose.budget import budget_key, budget_notice
+from gpucost.notify.alertmanager import AlertmanagerAlert
+from gpucost.notify.compose.budget import budget_key, budget_notice, key_tells
 from gpucost.notify.compose.links import MessageLinks
-from gpucost.notify.notices import Conversation, Notice
+from gpucost.notify.notices import Conversation, Notice, NoticeKind
 from gpucost.reports.month.budget_status import ACTUAL, FORECAST, BudgetReport, BudgetStatus, ThresholdStatus
 from gpucost.service.reporting.budget_reports import budget_report
 from gpucost.service.reporting.report_service import ReportService
 
 NEWS_MS = 7 * DAY_MS
+_ALERTS = {"GpuCostBudgetExceeded": ACTUAL, "GpuCostBudgetProjectedToExceed": FORECAST}
 _LOOK_EVERY_MS = MINUTE_MS
 _LONGEST_MS = 366 * DAY_MS
 
@@ -49,17 +51,21 @@ class BudgetWatch:
 
 
 class BudgetNotices:
-    """The source of notices about budgets. Raises LedgerError."""
+    """The source of notices about budgets. ``takes`` says whether any route takes a notice. Raises
+    LedgerError."""
 
-    def __init__(self, watch: BudgetWatch, links: MessageLinks) -> None:
+    def __init__(
+        self, watch: BudgetWatch, links: MessageLinks, takes: Callable[[Notice], bool] = lambda _: True
+    ) -> None:
         self._watch = watch
         self._links = links
+        self._takes = takes
+        self._told: frozenset[str] = frozenset()
         self._looked_ms: int | None = None
         self._made: dict[str, Notice] = {}
         self._seen: BudgetReport | None = None
 
     def __call__(self, now_ms: int, told: Sequence[Conversation]) -> Sequence[Notice]:
-        del told
         if not self._watch.plans:
             return ()
         if self._looked_ms is None or not 0 <= now_ms - self._looked_ms < _LOOK_EVERY_MS:
@@ -68,7 +74,16 @@ class BudgetNotices:
             if found is not self._seen:
                 self._made = self._notices(found, now_ms)
                 self._seen = found
+        before = {each.key for each in told if each.kind is NoticeKind.BUDGET}
+        self._told = frozenset(before.union(key for key, each in self._made.items() if self._takes(each)))
         return tuple(self._made.values())
+
+    def tells(self, alert: AlertmanagerAlert) -> bool:
+        """Whether an alert says what a notice of this source says, or has said."""
+        kind, labels = _ALERTS.get(alert.labels.get("alertname", "")), alert.labels
+        if kind is None or not any(plan.name == labels.get("budget") for plan in self._watch.plans):
+            return False
+        return any(key_tells(key, labels["budget"], labels.get("period", ""), kind) for key in self._told)
 
     def _notices(self, found: BudgetReport, now_ms: int) -> dict[str, Notice]:
         made: dict[str, Notice] = {}

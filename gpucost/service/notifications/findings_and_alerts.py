@@ -149,12 +149,15 @@ class FindingNotices:
         links: MessageLinks,
         groups: AlertNotices,
         takes: Callable[[Notice], bool] = lambda _: True,
+        is_told: Callable[[AlertmanagerAlert], bool] = lambda _: False,
     ) -> None:
-        """``takes`` says whether any route takes a notice."""
+        """``takes`` says whether any route takes a notice, ``is_told`` whether an alert is told as something
+        else than a finding."""
         self._ledger = ledger
         self._links = links
         self._groups = groups
         self._takes = takes
+        self._is_told = is_told
         self._untold: frozenset[int] = frozenset()
         self._composed: dict[int, _Composed] = {}
         self._named: dict[int, tuple[int, FindingRecord | None]] = {}
@@ -182,7 +185,9 @@ class FindingNotices:
     def alerts(self, now_ms: int, told: Sequence[Conversation]) -> Iterator[Notice]:
         """Notices of groups of alerts that are about no finding for which this service sends notices."""
         self._look_up(self._groups.now(now_ms), now_ms)
-        yield from self._groups.notices(now_ms, told, self._is_ours)
+        yield from self._groups.notices(
+            now_ms, told, lambda alert: self._is_ours(alert) or self._is_told(alert)
+        )
 
     def _look_up(self, groups: Sequence[AlertmanagerGroup], now_ms: int) -> None:
         """The findings that alerts name, also those that ended long ago: an alert may outlive its finding."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from gpucost.attribution.teams import TeamRules
     from gpucost.charges.policy_file import PolicyBook
     from gpucost.ledger import Ledger
+    from gpucost.notify.notices import Notice
     from gpucost.service.advisor.advisor_service import AdvisorService
     from gpucost.service.notifications.loop import NoticeSource as NewsSource
     from gpucost.service.settings.model import Settings
@@ -51,8 +52,15 @@ def build_news(
     reporting = build_reporting(ledger, teams, policy)
     digesting = DigestScheduler(reporting, teams.budgets, found.links)
     groups = AlertNotices(ledger, found.links)
-    about = FindingNotices(ledger, found.links, groups, lambda notice: any(rules.routes_of(notice)))
-    sources: dict[str, NewsSource] = {
+
+    def takes(notice: Notice) -> bool:
+        return any(rules.routes_of(notice))
+
+    budgets = BudgetNotices(BudgetWatch(reporting, teams.budget_plans), found.links, takes)
+    # Before alerts, some of which say the same.
+    sources: dict[str, NewsSource] = {"budgets": budgets} if found.budgets else {}
+    about = FindingNotices(ledger, found.links, groups, takes, budgets.tells)
+    sources |= {
         "findings": about.findings,
         "alerts": about.alerts,
         "digests": DigestNotices(
@@ -63,8 +71,6 @@ def build_news(
             months=found.month_closed,
         ),
     }
-    if found.budgets:
-        sources["budgets"] = BudgetNotices(BudgetWatch(reporting, teams.budget_plans), found.links)
     if found.incidents:
         sources["incidents"] = IncidentNotices(reporting, found.links, teams.expected)
     if advising is not None:
