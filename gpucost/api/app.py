@@ -83,6 +83,7 @@ from gpucost.service.advisor.advisor_service import AdvisorService
 from gpucost.service.detection.loop import DetectorStatus
 from gpucost.service.ingest.status import LoopStatus
 from gpucost.service.notifications.loop import NotificationStatus
+from gpucost.service.reporting.budget_reports import budgeting_of
 from gpucost.service.reporting.charge_reports import PolicyCharging
 from gpucost.service.reporting.report_service import ReportService
 from gpucost.service.settings.api import ApiSettings
@@ -146,7 +147,11 @@ def create_app(
         telemetry={"tracing": False, "metrics": False, "logs": False, "operation_spans": False},
     )
     sharing, charging = settings.team_idle_sharing, PolicyCharging(policy)
-    reporting = ReportService(ledger, gpucost.__version__, quotas, sharing, accounts or {}, charging)
+    plans = tuple(monthly_budgets(budgets) if plans is None else plans)
+    reporting = ReportService(
+        *(ledger, gpucost.__version__, quotas, sharing, accounts or {}, charging),
+        budgeting_of(plans, budgets),
+    )
     app.state.services = ApiServices(
         ledger,
         reporting,
@@ -163,7 +168,7 @@ def create_app(
         policy,
         close_coverage,
         prices,
-        plans=tuple(monthly_budgets(budgets) if plans is None else plans),
+        plans=plans,
         login=login or _login_by_key(ledger, authenticator, now),
     )
     app.state.registry = collector.registry(app.state.services)

@@ -10,20 +10,27 @@ from fastapi.testclient import TestClient
 
 from benchmarks.report import PRICE, lines_of
 from gpucost.api.app import create_app
+from gpucost.api.server.services import PLAIN_BOOK
 from gpucost.attribution.teams import TeamRules
 from gpucost.domain.errors import ConfigError
 from gpucost.domain.money import NANO
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window
 from gpucost.ledger import Ledger
+from gpucost.notify.compose.digest import digest_message
 from gpucost.notify.compose.links import MessageLinks
+from gpucost.reports.digest.week_model import IsoWeek
 from gpucost.reports.month.budget_status import BudgetStatus, exceed_words
+from gpucost.reports.render.html import to_html
 from gpucost.service.notifications.budgets import BudgetNotices, BudgetWatch
+from gpucost.service.notifications.digests import DigestScheduler
 from gpucost.service.notifications.findings_and_alerts import AlertNotices, FindingNotices, keep
 from gpucost.service.reporting.budget_reports import budget_report
+from gpucost.service.reporting.charge_reports import team_statements
+from gpucost.service.reporting.rendering import ReportFormat, render_statements
 from gpucost.service.reporting.report_service import ReportService
 from gpucost.service.settings.api import ApiSettings
-from gpucost.service.wiring.ledger import accounts_of
+from gpucost.service.wiring.ledger import accounts_of, build_reporting
 from tests.service.test_telling import World, alert, group
 from tests.service.worlds import Clock
 from tests.support.ledgers import new_ledger
@@ -147,6 +154,33 @@ def test_nobody_sees_the_budgets_of_others(ledger: Ledger) -> None:
         found = budget_report(reporting, scope, rules.budget_plans, NOW_MS - 1)
         assert [each.name for each in found.budgets] == names
         assert {each.name for each in found.entries} == set(names)
+
+
+def test_the_budgets_of_the_list_stand_in_report_statement_and_digest(ledger: Ledger) -> None:
+    """Each of who may see it; the monthly budget of a team is in its row."""
+    rules = rules_of(
+        f"{{name: quarter, team: team-00, period: quarter, amount: '{amount(4 * SPENT)}'}}",
+        "{name: b, cluster: c, amount: 5}",
+        monthly=SPENT,
+    )
+    reporting = build_reporting(ledger, rules, PLAIN_BOOK)
+    whole = reporting.month(EVERYTHING, OCTOBER)
+    assert whole is not None
+    assert [(each.name, each.spent_nano) for each in whole.report.budgets] == [
+        ("b", SPENT),
+        ("quarter", SPENT),
+    ]
+    of_team = reporting.month(Scope(frozenset({"team-00"})), OCTOBER)
+    assert of_team is not None
+    assert of_team.report.budgets == whole.report.budgets[1:]
+    assert ">quarter<" in to_html(whole.report)
+    made = team_statements(reporting, EVERYTHING, OCTOBER, PLAIN_BOOK, {}, ["team-00"])
+    page = render_statements(made.statements, ReportFormat.HTML)
+    assert "Budget quarter, 2026-Q4: 25% of " in str(page)
+    digest = DigestScheduler(reporting, rules.budgets).week(IsoWeek.parse("2026-W41"), "team-00")
+    assert digest is not None
+    [section] = [each for each in digest_message(digest, MessageLinks()).sections if each.title == "Budgets"]
+    assert section.items[0].startswith("Budget quarter, 2026-Q4: ")
 
 
 def test_a_threshold_is_told_once_over_restarts(ledger: Ledger) -> None:

@@ -63,9 +63,9 @@ def budget_message(
     part, name = display.percent(threshold.part), display.name(status.name, 60)
     team = status.of if status.subject == "team" else ""
     month = Month.of(parse_instant(status.as_of) - 1)
-    reached = "reached" if threshold.kind == ACTUAL else "expected to reach"
+    reached = f"{part} reached" if threshold.kind == ACTUAL else f"expected to reach {part}"
     return NotificationMessage(
-        title=f"Budget {name}: {part} {reached} in {status.period}",
+        title=f"Budget {name}: {reached} in {status.period}",
         summary=_summary(status, threshold),
         facts=tuple(_facts(status)),
         sections=tuple(_sections(status)),

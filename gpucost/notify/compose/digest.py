@@ -426,6 +426,8 @@ def _sections(digest: WeekDigest) -> Iterator[MessageSection]:
         more = len(digest.causes) - _MOST_CAUSES
         cut = f", {_MOST_CAUSES} of {more + _MOST_CAUSES:,}" if more > 0 else ""
         yield MessageSection(f"Why it changed{cut}", items=tuple(_causes(digest)))
+    if digest.budgets:
+        yield MessageSection("Budgets", items=tuple(brief(each.words, _LINE) for each in digest.budgets))
     yield from _actions(digest)
     yield from over_sections(digest)
     if digest.teams:

@@ -16,6 +16,7 @@ from gpucost.charges.policy_file import PolicyBook
 from gpucost.domain.errors import InputError
 from gpucost.domain.time import Month, Window
 from gpucost.reports.base.values import CostAmount
+from gpucost.reports.month.budget_status import BudgetStatus
 from gpucost.reports.month.inputs import AdjustmentFacts
 from gpucost.reports.month.model import (
     MonthReport,
@@ -224,6 +225,7 @@ class TeamStatement:
     total_nano: int
     total_board_ms: int
     budget: TeamBudget | None
+    budgets: tuple[BudgetStatus, ...]
     jobs: tuple[StatementJob, ...]
     jobs_more: int
     prices: tuple[StatementPrice, ...]
@@ -294,6 +296,7 @@ def build_statements(
             total_nano=charged + adjusted,
             total_board_ms=sum(line.board_ms for line in lines) + sum(each.board_ms for each in adjustments),
             budget=None if row is None else row.budget,
+            budgets=tuple(each for each in report.budgets if (each.subject, each.of) == ("team", team)),
             jobs=tuple(own[:_MOST_JOBS]),
             jobs_more=max(0, len(own) - _MOST_JOBS),
             prices=tuple(sorted(prices.get(team, ()), key=_by_model_and_time)),

@@ -431,6 +431,7 @@ def _remarks_of(found: TeamStatement) -> Iterator[str]:
         part = display.percent(found.budget.part)
         budget = f"{display.money(found.budget.monthly_nano)} {found.budget.currency}"
         yield f"Budget: {part} of {budget} were held."
+    yield from (each.words for each in found.budgets)
     if found.avoidable is not None and found.avoidable.board_ms:
         amount = f"{display.money(found.avoidable.nano)} {found.ledger_currency}"
         yield f"Could have been avoided, of what is used: {amount} (gpucost waste says how)."

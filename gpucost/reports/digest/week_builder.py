@@ -38,6 +38,7 @@ from gpucost.reports.digest.week_model import (
     WeekDigest,
     WeekWaits,
 )
+from gpucost.reports.month.budget_status import BudgetStatus
 from gpucost.reports.month.change_causes import ChangeCause, change_causes
 from gpucost.reports.month.inputs import (
     ENOUGH,
@@ -89,7 +90,8 @@ class WeekInputs:
     is empty.
 
     ``lines`` are an aggregate by DIGEST_DIMS of the week, ``previous`` one by BEFORE_DIMS of the week before.
-    ``waste`` is of the week, with its findings. ``budgets`` are nano-units a month by team. ``waits`` is None
+    ``waste`` is of the week, with its findings. ``budgets`` are nano-units a month by team,
+    ``listed_budgets`` those of the list in the team rules, as the week left them. ``waits`` is None
     where the ledger has no predictions; ``waits_cut`` says that it returned only the latest.
     """
 
@@ -105,6 +107,7 @@ class WeekInputs:
     budgets: Mapping[str, int] = field(default_factory=dict)
     waits: tuple[WaitFacts, ...] | None = None
     waits_cut: bool = False
+    listed_budgets: tuple[BudgetStatus, ...] = ()
 
     @property
     def scope(self) -> Scope:
@@ -160,6 +163,7 @@ def build_week(inputs: WeekInputs) -> WeekDigest:
         teams=() if inputs.team else _teams(inputs, teams, times, by_team, waste),
         waits=_waits(inputs),
         causes=() if not_compared else _causes(inputs, lines, before),
+        budgets=inputs.listed_budgets,
     )
 
 

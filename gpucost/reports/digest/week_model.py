@@ -14,6 +14,7 @@ from fractions import Fraction
 from gpucost.domain.errors import InputError
 from gpucost.domain.time import DAY_MS, Window
 from gpucost.reports.base.values import CostAmount, CostChange, GpuUtilisation
+from gpucost.reports.month.budget_status import BudgetStatus
 from gpucost.reports.month.change_causes import ChangeCause
 from gpucost.reports.month.model import GroupRow, JobCostRow
 from gpucost.reports.month.provenance import ClusterCoverage
@@ -106,7 +107,8 @@ class WeekDigest:
     is ongoing any more, the most expensive first, as many as ``actions`` are short of three; ``more_over``
     counts the others. ``jobs`` are the costliest of ``job_count``. ``teams`` and their costs
     are the platform's, empty for a team. ``waits`` is None where none was predicted. ``causes`` add up to
-    ``change``, the largest first; none where there is none.
+    ``change``, the largest first; none where there is none. ``budgets`` are those of the list in the team
+    rules, as the week left them.
     """
 
     week: str
@@ -133,6 +135,7 @@ class WeekDigest:
     teams: tuple[TeamWeek, ...]
     waits: WeekWaits | None
     causes: tuple[ChangeCause, ...] = ()
+    budgets: tuple[BudgetStatus, ...] = ()
 
 
 _WEEK = re.compile(r"([0-9]{4})-W([0-9]{2})\Z")

@@ -86,6 +86,19 @@ class BudgetStatus:
     def reached(self) -> tuple[ThresholdStatus, ...]:
         return tuple(each for each in self.thresholds if each.reached_at is not None)
 
+    @property
+    def words(self) -> str:
+        """``Budget NAME, 2026-Q4: 84% of 120,000.00 USD were held; will exceed on …``, with the note."""
+        total, of_it = display.money(self.total_nano), display.percent(self.part)
+        held = f"{of_it} of {total} {self.currency} were held"
+        words = f"Budget {display.name(self.name)}, {self.period}: {held}"
+        return "; ".join(filter(None, (words, self.exceedance, self.note))) + "."
+
+    @property
+    def exceedance(self) -> str:
+        """When it is exceeded, as ``exceed_words``."""
+        return exceed_words(self)
+
 
 @dataclass(frozen=True, slots=True)
 class BudgetEntry:

@@ -35,6 +35,7 @@ from gpucost.reports.base.values import (
     named,
     ratio,
 )
+from gpucost.reports.month.budget_status import BudgetStatus
 from gpucost.reports.month.change_causes import ChangeCause
 from gpucost.reports.month.inputs import JOB_KEY, AdjustmentFacts, MonthComparison
 from gpucost.reports.month.provenance import CloseWarning, MethodRow, ProblemRow, ReportProvenance
@@ -325,7 +326,8 @@ class MonthReport:
     ``waste`` is None where no detector has looked at any window of the month. ``charges`` are what teams pay
     under the charge policy of the settings; None without one, when they pay what they held, and in a report
     of some clusters. ``uncharged`` is why the policy could not be applied. ``causes`` add up to the change of
-    ``totals``; None where there is none.
+    ``totals``; None where there is none. ``budgets`` are those of the list in the team rules, as the month
+    left them; each team's ``monthly_budget`` is in its row.
     """
 
     month: Month
@@ -353,6 +355,7 @@ class MonthReport:
     charges: StatementSummary | None = None
     uncharged: str = ""
     causes: tuple[ChangeCause, ...] | None = None
+    budgets: tuple[BudgetStatus, ...] = ()
 
 
 def jobs_of_several(report: MonthReport) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import Console, RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from gpucost.reports.base import display
@@ -21,6 +22,12 @@ def print_budget_list(found: BudgetReport, console: Console) -> None:
     if not found.budgets:
         print_parts([Text("No budget that you may see is in force.")], console)
         return
+    title = f"Budgets as of {found.as_of[:16].replace('T', ' ')} UTC, in {found.currency}"
+    print_parts([budget_table(title, found.budgets, console.width), *_notes(found.budgets)], console)
+
+
+def budget_table(title: str, budgets: Sequence[BudgetStatus], width: int) -> Table:
+    """A row each."""
     heads = ["budget", "of", "period", "total", "spent", "used", "exceedance"]
     rows = [
         [
@@ -32,10 +39,9 @@ def print_budget_list(found: BudgetReport, console: Console) -> None:
             Text(display.percent(each.part, 1)),
             Text(exceed_words(each)),
         ]
-        for each in found.budgets
+        for each in budgets
     ]
-    title = f"Budgets as of {found.as_of[:16].replace('T', ' ')} UTC, in {found.currency}"
-    print_parts([filled(title, heads, rows, {0, 1, 6}, console.width, _LONGEST), *_notes(found)], console)
+    return filled(title, heads, rows, {0, 1, 6}, width, _LONGEST)
 
 
 def print_budget(found: BudgetReport, console: Console) -> None:
@@ -65,11 +71,11 @@ def print_budget_check(found: BudgetReport, console: Console) -> None:
         for each in found.budgets
         for one in each.reached
     ]
-    print_parts([Text("\n".join(lines) or "No threshold is reached."), *_notes(found)], console)
+    print_parts([Text("\n".join(lines) or "No threshold is reached."), *_notes(found.budgets)], console)
 
 
-def _notes(found: BudgetReport) -> Iterator[RenderableType]:
-    for each in found.budgets:
+def _notes(budgets: Iterable[BudgetStatus]) -> Iterator[RenderableType]:
+    for each in budgets:
         if each.note:
             yield Text(f"{display.name(each.name)}: {each.note}", "dim")
 

@@ -35,6 +35,7 @@ from gpucost.reports.month.provenance import (
     provisional_words,
     read_of,
 )
+from gpucost.reports.render.terminal_budgets import budget_table
 from gpucost.reports.render.terminal_parts import (
     LONGEST_TEXT,
     MOST_ROWS,
@@ -87,6 +88,8 @@ def _payers(report: MonthReport, width: int) -> Iterator[RenderableType]:
     yield _teams(report, width >= _NARROW)
     if any(team.has_account for team in report.teams):
         yield _accounts(report, width)
+    if report.budgets:
+        yield budget_table("Budgets of the list in the team rules", report.budgets, width)
     if report.charges is not None:
         yield from summary_parts(report.charges, width)
         yield Text(f"By the charge policy {display.visible(report.charges.policy)}.")

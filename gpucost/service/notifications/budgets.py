@@ -8,7 +8,7 @@ of what was spent is news. gpucost's own alerts about a budget are told as these
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from gpucost.attribution.budgets import BudgetPlan
@@ -87,7 +87,7 @@ class BudgetNotices:
 
     def _notices(self, found: BudgetReport, now_ms: int) -> dict[str, Notice]:
         made: dict[str, Notice] = {}
-        for status in found.budgets:
+        for status in (*self._ended(found), *found.budgets):
             for threshold in _news(status, now_ms):
                 key = budget_key(status, threshold)
                 notice = self._made.get(key)
@@ -95,6 +95,16 @@ class BudgetNotices:
                     notice = budget_notice(self._with_causes(status), threshold, self._links)
                 made[key] = notice
         return made
+
+    def _ended(self, found: BudgetReport) -> Iterator[BudgetStatus]:
+        """The period before, while it is news: its last windows come when the next has begun."""
+        for status in found.budgets:
+            start_ms = status.window.start_ms
+            if parse_instant(status.as_of) - start_ms < NEWS_MS:
+                plans = [plan for plan in self._watch.plans if plan.name == status.name]
+                yield from budget_report(
+                    self._watch.reporting, EVERYTHING, plans, max(0, start_ms - 1)
+                ).budgets
 
     def _with_causes(self, status: BudgetStatus) -> BudgetStatus:
         """The causes are read for what is told only: they cost a read of both spans by job."""

@@ -230,6 +230,7 @@ class DigestScheduler:
             budgets=self.budgets,
             waits=waits,
             waits_cut=cut,
+            listed_budgets=self.reporting.budgets(scope, week.window),
         )
 
     def _waits(self) -> tuple[tuple[WaitFacts, ...] | None, bool]:

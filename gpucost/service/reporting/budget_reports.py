@@ -8,8 +8,8 @@ these, one of some clusters those of these clusters: any other is of what they m
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 from gpucost.attribution.budgets import (
@@ -25,6 +25,7 @@ from gpucost.domain.errors import InputError
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.text import named_first
 from gpucost.domain.time import DAY_MS, HOUR_MS, Window, iso
+from gpucost.ledger import WindowInfo
 from gpucost.reports.base import display
 from gpucost.reports.base.values import STEP
 from gpucost.reports.month.budget_status import (
@@ -52,6 +53,7 @@ _DIMS: Mapping[BudgetSubject, str] = {
     BudgetSubject.CLUSTER: "cluster",
     BudgetSubject.PROJECT: "project",
 }
+_HELD: Mapping[str, frozenset[str]] = {"bucket": frozenset({Bucket.HELD.value})}
 _MOST_CAUSES = 2
 
 
@@ -61,7 +63,8 @@ def budget_report(
     """The budgets that ``scope`` may see, in the periods that contain ``at_ms``, as the ledger has them up to
     then. ``causes`` are read only where wanted: each reads both spans by job."""
     seen = [plan for plan in plans if _sees(scope, plan)]
-    found = [_BudgetReader(reporting, scope, plan, at_ms) for plan in seen]
+    reads = _SharedReads(reporting, scope)
+    found = [_BudgetReader(reads, plan, at_ms) for plan in seen]
     teams = None if scope.teams is None else tuple(sorted(scope.teams))
     return BudgetReport(
         iso(at_ms),
@@ -70,6 +73,31 @@ def budget_report(
         tuple(status for each in found if (status := each.status(causes=causes)) is not None),
         tuple(_entry(each, reporting.currency) for plan in seen for each in plan.entries),
     )
+
+
+@dataclass(frozen=True)
+class ListedBudgets:
+    """How the budgets of the list in the team rules stand, for reports: each team's ``monthly_budget`` is in
+    its row there."""
+
+    plans: tuple[BudgetPlan, ...]
+
+    def at(self, reporting: ReportService, scope: Scope, until_ms: int) -> tuple[BudgetStatus, ...]:
+        return budget_report(reporting, scope, self.plans, max(0, until_ms - 1)).budgets
+
+    def beside(self, reporting: ReportService, until_ms: int) -> str:
+        """Changes with what the windows before ``until_ms`` hold, as far back as a budget reads."""
+        months = max(BudgetPeriod(each.period).months for plan in self.plans for each in plan.entries)
+        back_ms = max(HISTORY_DAYS, 31 * months) * DAY_MS
+        if any(each.carry_over for plan in self.plans for each in plan.entries):
+            back_ms += MOST_PERIODS * 31 * months * DAY_MS
+        return reporting.stand(EVERYTHING, Window(max(0, until_ms - back_ms), until_ms)).digest
+
+
+def budgeting_of(plans: Sequence[BudgetPlan], monthly: Collection[str]) -> ListedBudgets | None:
+    """Of ``plans`` without those that are a team's ``monthly_budget``; None for none."""
+    listed = tuple(plan for plan in plans if plan.name not in monthly)
+    return ListedBudgets(listed) if listed else None
 
 
 def named_plans(plans: Sequence[BudgetPlan], name: str | None, scope: Scope = EVERYTHING) -> list[BudgetPlan]:
@@ -109,13 +137,41 @@ def _entry(entry: SpendingBudget, currency: str) -> BudgetEntry:
 
 
 @dataclass(frozen=True)
-class _BudgetReader:
-    """One budget at an instant."""
+class _SharedReads:
+    """What budgets of one report read alike, read once."""
 
     reporting: ReportService
     scope: Scope
+    _windows: dict[Window, tuple[WindowInfo, ...]] = field(default_factory=dict)
+    _teams: dict[Window, dict[str, dict[int, int]]] = field(default_factory=dict)
+
+    def windows(self, span: Window) -> tuple[WindowInfo, ...]:
+        if span not in self._windows:
+            self._windows[span] = self.reporting.ledger.windows(span, scope=self.scope)
+        return self._windows[span]
+
+    def teams(self, span: Window) -> dict[str, dict[int, int]]:
+        """What each team held, by the beginning of a day."""
+        if span not in self._teams:
+            self._teams[span] = daily_costs(self.reporting, self.scope, span, _HELD)
+        return self._teams[span]
+
+
+@dataclass(frozen=True)
+class _BudgetReader:
+    """One budget at an instant."""
+
+    reads: _SharedReads
     plan: BudgetPlan
     at_ms: int
+
+    @property
+    def reporting(self) -> ReportService:
+        return self.reads.reporting
+
+    @property
+    def scope(self) -> Scope:
+        return self.reads.scope
 
     def status(self, *, causes: bool) -> BudgetStatus | None:
         entry = self.plan.at(self.at_ms)
@@ -139,7 +195,7 @@ class _BudgetReader:
             *(_expected(part, total, forecast, as_of_ms) for part in entry.forecast_thresholds),
         )
         so_far = max(1, min(self.at_ms, window.end_ms) - window.start_ms)
-        infos = self.reporting.ledger.windows(window, scope=self.scope)
+        infos = self.reads.windows(window)
         clusters = max(1, len({info.cluster for info in infos}))
         covered = sum(window.overlap_ms(info.window.start_ms, info.window.end_ms) for info in infos)
         return BudgetStatus(
@@ -177,7 +233,7 @@ class _BudgetReader:
         if subject is BudgetSubject.COST_CENTRE:
             accounts = self.reporting.accounts
             names = frozenset(team for team, each in accounts.items() if each.cost_centre == of)
-        return {_DIMS[subject]: names, "bucket": frozenset({Bucket.HELD.value})}
+        return {_DIMS[subject]: names, **_HELD}
 
     def _daily(self, span: Window) -> dict[int, int]:
         """Nano-units by the beginning of a day."""
@@ -185,14 +241,20 @@ class _BudgetReader:
             return {}
         found: dict[int, int] = defaultdict(int)
         # The hour that is asked for may cut a window: then what is settled up to its day counts.
-        for by_day in daily_costs(self.reporting, self.scope, self._whole(span), self._filters()).values():
+        whole, filters = self._whole(span), self._filters()
+        if "team" in filters:
+            teams = self.reads.teams(whole)
+            of_each = [teams[team] for team in filters["team"] & teams.keys()]
+        else:
+            of_each = list(daily_costs(self.reporting, self.scope, whole, filters).values())
+        for by_day in of_each:
             for day_ms, nano in by_day.items():
                 found[day_ms] += nano
         return dict(found)
 
     def _whole(self, span: Window) -> Window:
         """``span`` up to the last window of the ledger that ends in it."""
-        infos = self.reporting.ledger.windows(span, scope=self.scope)
+        infos = self.reads.windows(span)
         ends = [info.window.end_ms for info in infos if info.window.end_ms <= span.end_ms]
         cut = [info.window.start_ms for info in infos if info.window.end_ms > span.end_ms]
         end_ms = min([span.end_ms, *cut]) if cut else max(ends, default=span.end_ms)
@@ -222,7 +284,7 @@ class _BudgetReader:
         span = Window(max(0, window.start_ms - HISTORY_DAYS * DAY_MS), self._hour_ms // DAY_MS * DAY_MS)
         if span.end_ms <= window.start_ms:
             return None, 0
-        known = known_days(self.reporting.ledger.windows(span, scope=self.scope))
+        known = known_days(self.reads.windows(span))
         whole = [day for day in range(window.start_ms, span.end_ms, DAY_MS) if day in known]
         if not whole:
             return None, 0
@@ -242,9 +304,8 @@ class _BudgetReader:
 
     def _others(self, span: Window, known: frozenset[int]) -> dict[str, list[int | None]]:
         """The histories of all teams in scope: how far forecasts were off is said by all of them."""
-        held = {"bucket": frozenset({Bucket.HELD.value})}
         found: dict[str, list[int | None]] = {}
-        for team, costs in daily_costs(self.reporting, self.scope, span, held).items():
+        for team, costs in self.reads.teams(span).items():
             days = range(min(costs), span.end_ms, DAY_MS)
             found[f"team {team}"] = [costs.get(day, 0) if day in known else None for day in days]
         return found
@@ -255,7 +316,7 @@ class _BudgetReader:
         entry = self.plan.of_period(before)
         if entry is None or not most:
             return 0, ""
-        window, infos = before.window, self.reporting.ledger.windows(before.window, scope=self.scope)
+        window, infos = before.window, self.reads.windows(before.window)
         if not infos:
             return 0, ""  # before the ledger begins there was no budget to leave anything of
         known = known_days(infos)

@@ -65,6 +65,7 @@ from gpucost.service.reporting.team_names import check_teams
 if TYPE_CHECKING:
     from gpucost.reports.job.job_receipt import JobEndFacts, JobReceipt
     from gpucost.reports.job.job_report import JobReport
+    from gpucost.reports.month.budget_status import BudgetStatus
     from gpucost.service.reporting.job_endings import EndLookup
 
 R = TypeVar("R")
@@ -115,13 +116,23 @@ class MonthCharging(Protocol):
         InputError where the policy does not fit the ledger."""
 
 
+class SpanBudgeting(Protocol):
+    """How the budgets of the list in the team rules stand."""
+
+    def at(self, reporting: ReportService, scope: Scope, until_ms: int) -> tuple[BudgetStatus, ...]:
+        """Those that ``scope`` may see, in the periods that go on right before ``until_ms``."""
+
+    def beside(self, reporting: ReportService, until_ms: int) -> Hashable:
+        """What that is made from."""
+
+
 @dataclass(frozen=True)
 class ReportService:
     """Reports over one ledger. ``quotas`` are the weights of ``idle=by_quota``, GPUs per team.
 
     ``team_idle_sharing`` lets a scope with teams ask for its part of the idle time, from which it can compute
     what the others hold. ``accounts`` are what the team rules say of teams. ``charging`` is None where teams
-    pay what they held. ``kept`` is the cache of reports.
+    pay what they held, ``budgeting`` where the list of budgets is empty. ``kept`` is the cache of reports.
     """
 
     ledger: Ledger
@@ -130,6 +141,7 @@ class ReportService:
     team_idle_sharing: bool = False
     accounts: Mapping[str, TeamAccount] = field(default_factory=dict)
     charging: MonthCharging | None = None
+    budgeting: SpanBudgeting | None = None
     kept: ReportCache = field(default_factory=ReportCache, compare=False, repr=False)
 
     @property
@@ -148,10 +160,27 @@ class ReportService:
         return self.steady(
             scope,
             month.window,
-            lambda: self._charged(build_month(self._month_inputs(scope, month), every_job=every_job)),
+            lambda: self._charged(
+                self._budgeted(scope, build_month(self._month_inputs(scope, month), every_job=every_job))
+            ),
             asked=("month", every_job, "" if self.charging is None else self.charging.digest),
             beside=lambda: self.beside_month(scope, month),
         )
+
+    def budgets(self, scope: Scope, window: Window) -> tuple[BudgetStatus, ...]:
+        """The budgets of the list, as of the end of ``window`` or of the ledger, whichever is first."""
+        if self.budgeting is None:
+            return ()
+        return self.budgeting.at(self, scope, self._until(window))
+
+    def _until(self, window: Window) -> int:
+        extent = self.ledger.extent()
+        return (
+            window.end_ms if extent is None else min(window.end_ms, max(extent.end_ms, window.start_ms + 1))
+        )
+
+    def _budgeted(self, scope: Scope, report: MonthReport) -> MonthReport:
+        return replace(report, budgets=self.budgets(scope, report.month.window))
 
     def _charged(self, report: MonthReport) -> MonthReport:
         """With what teams pay, of those in the scope of the report."""
@@ -361,7 +390,8 @@ class ReportService:
         """What the report of a month is made from, besides its own windows."""
         ledger, before = self.ledger, self.stand(scope, month.previous().window)
         adjustments, findings = ledger.adjustments(scope, month), self._live_findings(scope)
-        return before, ledger.month(month, scope=scope), adjustments, _digest_of_findings(findings)
+        budgets = None if self.budgeting is None else self.budgeting.beside(self, self._until(month.window))
+        return before, ledger.month(month, scope=scope), adjustments, _digest_of_findings(findings), budgets
 
     def _live_findings(self, scope: Scope) -> tuple[FindingRecord, ...]:
         return tuple(self.ledger.findings(scope, states=LIVE, limit=_MOST_FINDINGS))

@@ -8,6 +8,7 @@ import gpucost
 from gpucost.ledger import Ledger
 from gpucost.ledger.db.database import place_of
 from gpucost.reports.month.inputs import TeamAccount
+from gpucost.service.reporting.budget_reports import budgeting_of
 from gpucost.service.reporting.report_cache import ReportCache
 from gpucost.service.reporting.report_service import ReportService
 
@@ -46,6 +47,7 @@ def build_reporting(
         teams.quotas,
         accounts=accounts_of(teams),
         charging=charging,
+        budgeting=budgeting_of(teams.budget_plans, teams.budgets),
         kept=ReportCache() if keeps else ReportCache(0),
     )
 
