@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import replace
 from fractions import Fraction
@@ -13,14 +12,21 @@ import typer
 
 from gpucost.cli.terminal.context import context_of, now_ms
 from gpucost.cli.terminal.exit_codes import as_ctrl_c, complain, fields_as
-from gpucost.cli.terminal.output import Output, progress, refuse_table_file, stdout, write, write_file
+from gpucost.cli.terminal.output import (
+    Output,
+    progress,
+    refuse_table_file,
+    stdout,
+    write,
+    write_file,
+    write_made,
+)
 from gpucost.domain.errors import ErrorRemark, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from gpucost.advisor.replay.history_record import ReplayHistory
-    from gpucost.advisor.replay.scenario_run import ScenarioRun
     from gpucost.advisor.replay.what_if_change import WhatIfChange
     from gpucost.charges.policy_file import PolicyBook
     from gpucost.cli.terminal.context import CommandContext
@@ -112,6 +118,7 @@ def replay(
     error is not told apart. docs/what-if.md has the fields of a change, and what a replay cannot know.
     """
     from gpucost.reports.replay.scenario_figures import ReplayFigures
+    from gpucost.reports.replay.starts_file import StartsFile
     from gpucost.reports.replay.terminal_replay import print_limits
     from gpucost.service.replay.kept_replays import kept_text
     from gpucost.service.replay.scenario_runner import HOLD_WORDS, held_by
@@ -135,26 +142,30 @@ def replay(
     words = _words(found) if rule is None else HOLD_WORDS[rule]
     policy = _policy(context) if month is not None else None
     figures = ReplayFigures(found, words, seed)
-    runs: list[ScenarioRun] = []
-    is_shown = format_ == "table"
+    starts = None if format_ == "table" else StartsFile(found, format_)
+    finished = 0
     try:
         with as_ctrl_c():
             for each in _played(context, found, changes, policy, loop == "both", processes):
                 answer = figures.add(each)
-                runs.append(each.run)
-                if is_shown:
+                if starts is not None:
+                    starts.add(each.run)
+                else:
                     _print(figures.report(), answer)
+                finished += 1
     except KeyboardInterrupt:
-        if not runs:
+        if not finished:
             raise
-        complain(f"stopped: {len(runs)} of {len(changes) + 1} scenarios are finished, and shown")
+        complain(f"stopped: {finished} of {len(changes) + 1} scenarios are finished, and shown")
     if kept is not None:
         write_file(kept, kept_text(figures.report()).encode())
         complain(f"kept in {kept}")
-    if is_shown:
-        print_limits(figures.report(), stdout())
+    report = figures.report()
+    if starts is None:
+        print_limits(report, stdout())
     else:
-        _write(found, figures.report(), runs, format_, output)
+        made = starts
+        write_made(lambda target: made.write(report, target), output, is_binary=format_ == "parquet")
 
 
 def _search(
@@ -354,21 +365,3 @@ def _played(
             own = policies[made.charges] if made.charges else policy
             bound = contracts[made.commitments] if made.commitments else None
             yield PlayedScenario(pair.open, pair.closed, own, bound)
-
-
-def _write(
-    history: ReplayHistory,
-    report: ReplayReport,
-    runs: Sequence[ScenarioRun],
-    format_: str,
-    output: Path | None,
-) -> None:
-    from gpucost.reports.render.files import to_csv, to_parquet
-    from gpucost.reports.replay.terminal_replay import replay_document, starts_table
-
-    table = starts_table(history, runs)
-    if format_ == "json":
-        found = replay_document(report, table)
-        write(json.dumps(found, ensure_ascii=False, sort_keys=True, indent=2) + "\n", output)
-    else:
-        write(to_csv(table) if format_ == "csv" else to_parquet(table), output)

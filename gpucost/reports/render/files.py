@@ -48,7 +48,14 @@ def quote(text: str) -> str:
 
 
 def to_parquet(table: ReportTable) -> bytes:
-    """``table`` as Parquet: integers stay integers, ratios are doubles; the facts are metadata."""
+    """``table`` as Parquet."""
+    buffer = io.BytesIO()
+    pq.write_table(to_arrow(table), buffer, compression="zstd")
+    return buffer.getvalue()
+
+
+def to_arrow(table: ReportTable) -> pa.Table:
+    """``table`` for Parquet: integers stay integers, ratios are doubles; the facts are metadata."""
     columns = []
     for position, column in enumerate(table.columns):
         cells = [_plain(row[position]) for row in table.rows]
@@ -57,9 +64,7 @@ def to_parquet(table: ReportTable) -> bytes:
         [pa.field(column.name, _PARQUET_TYPES[column.type]) for column in table.columns],
         metadata=dict(sorted(table.facts.items())),
     )
-    buffer = io.BytesIO()
-    pq.write_table(pa.Table.from_arrays(columns, schema=schema), buffer, compression="zstd")
-    return buffer.getvalue()
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 _WORKBOOK = {"in_memory": True, "strings_to_formulas": False, "strings_to_urls": False}

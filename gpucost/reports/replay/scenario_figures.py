@@ -234,6 +234,8 @@ class _Measured:
         self.window, run = history.window, played.run
         self.views = views_of(run, self.window)
         self.groups = groups_of(self.views.values(), self.window)
+        self._members = _members(self.views.values())
+        self._held: dict[str, _PoolRuns] = {}
         self.sums = pool_sums(self.views.values(), run.pools, self.window)
         everything = list(self.views.values())
         self.money: ScenarioMoney = scenario_money(
@@ -271,7 +273,7 @@ class _Measured:
         self, key: GroupKey, views: Sequence[RunView], error: tuple[int, int, int, int] | None, seed: int
     ) -> GroupAnswer:
         kind, name = key
-        own = [each for each in self.views.values() if _is_of(each, key)]
+        own = self._members[key]
         share = self._share
         money, quota = self.money, self.queues.get(name) if kind == "queue" else None
         paid = self._paid(key)
@@ -465,16 +467,12 @@ class _Measured:
         until = self.window.end_ms if view.start_ms is None else view.start_ms
         if until <= view.created_ms:
             return ""
-        pools, sums = self.played.run.pools, dict[str, int]()
+        pools = self.played.run.pools
         name = pool_of(view.job, pools)
-        for other in self.views.values():
-            if pool_of(other.job, pools) != name or other.job.uid == view.job.uid:
-                continue
-            for run in other.runs:
-                inside = min(run.end_ms, until) - max(run.start_ms, view.created_ms)
-                if inside > 0:
-                    team = other.job.team or other.job.queue
-                    sums[team] = sums.get(team, 0) + inside * other.job.gpus
+        if name not in self._held:
+            others = (each for each in self.views.values() if pool_of(each.job, pools) == name)
+            self._held[name] = _PoolRuns(others)
+        sums = self._held[name].of_teams(view.created_ms, until, view.job.uid)
         ranked = sorted(sums.items(), key=lambda each: (-each[1], each[0]))[:2]
         length = until - view.created_ms
         return ", ".join(f"{team} {units / length:.1f} GPUs" for team, units in ranked)
@@ -517,9 +515,33 @@ class _Measured:
             yield "quotas of the charge policy are those of its file, not those of the change"
 
 
-def _is_of(view: RunView, key: GroupKey) -> bool:
-    kind, name = key
-    return kind == "all" or (view.job.queue if kind == "queue" else view.job.team) == name
+def _members(views: Iterable[RunView]) -> dict[GroupKey, list[RunView]]:
+    """All jobs by group, also those that came before the window."""
+    found: dict[GroupKey, list[RunView]] = defaultdict(list)
+    for view in views:
+        for key in (ALL, ("queue", view.job.queue), ("team", view.job.team)):
+            found[key].append(view)
+    return found
+
+
+class _PoolRuns:
+    """Runs on one pool, to ask who held it in a stretch of time."""
+
+    def __init__(self, views: Iterable[RunView]) -> None:
+        runs = [(each, run) for each in views for run in each.runs]
+        self._starts = np.array([run.start_ms for _, run in runs], dtype=np.int64)
+        self._ends = np.array([run.end_ms for _, run in runs], dtype=np.int64)
+        self._jobs = [each.job for each, _ in runs]
+
+    def of_teams(self, start_ms: int, end_ms: int, but: str) -> dict[str, int]:
+        """By team (queue, where a job has none): units times milliseconds, without the job ``but``."""
+        inside = np.minimum(self._ends, end_ms) - np.maximum(self._starts, start_ms)
+        sums: dict[str, int] = defaultdict(int)
+        for at in np.flatnonzero(inside > 0).tolist():
+            job = self._jobs[at]
+            if job.uid != but:
+                sums[job.team or job.queue] += int(inside[at]) * job.gpus
+        return sums
 
 
 def _bootstrap(before: np.ndarray, after: np.ndarray, seed: Sequence[int]) -> list[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""A replay in a terminal, and every start as a flat table for CSV, Parquet and JSON.
+"""A replay in a terminal.
 
 The error of the baseline comes before anything that is concluded, the limits last; a difference that is not
 told apart is said to be so, whatever it is.
@@ -6,20 +6,15 @@ told apart is said to be so, whatever it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from gpucost.advisor.replay.history_record import ReplayHistory
-from gpucost.advisor.replay.scenario_run import ScenarioRun
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, SECOND_MS, iso
 from gpucost.reports.base import display
-from gpucost.reports.base.document import Document, document
-from gpucost.reports.render.tables import Cell, CellType, ReportTable, TableColumn
 from gpucost.reports.render.terminal_parts import new_table, print_parts, shown_name
-from gpucost.reports.replay.run_views import pool_of, views_of
 from gpucost.reports.replay.scenario_answer import (
     BaselineError,
     GroupAnswer,
@@ -31,51 +26,6 @@ from gpucost.reports.replay.scenario_answer import (
 
 NOT_TOLD = "not told apart"
 MOST_GROUPS = 40
-_START_COLUMNS = (
-    *("scenario", "uid", "name", "team", "user", "queue", "pool"),
-    *("gpus", "priority", "created", "start", "end", "run", "wait_ms", "lost", "layer", "recorded_start"),
-)
-_INTEGERS = frozenset({"gpus", "priority", "run", "wait_ms", "lost"})
-
-
-def starts_table(history: ReplayHistory, runs: Iterable[ScenarioRun]) -> ReportTable:
-    """A row for each start of each scenario, in the order of uids; one without a start for a job that had
-    none in the window. ``lost`` is 1 for a run that was stopped and has to be done again."""
-    recorded = {each.uid: each.record for each in history.jobs}
-    rows: list[tuple[Cell, ...]] = []
-    for run in runs:
-        views = views_of(run, history.window)
-        for uid in sorted(views):
-            view, record = views[uid], recorded[uid]
-            job, wait = view.job, view.wait_ms(history.window)
-            known = iso(record.starts[0]) if record is not None and record.starts else ""
-            head: tuple[Cell, ...] = (
-                *(run.name, uid, job.name, job.team, job.user, job.queue, pool_of(job, run.pools)),
-                *(job.gpus, job.priority, iso(view.created_ms)),
-            )
-            for n, each in enumerate(view.runs, 1):
-                times = iso(each.start_ms), iso(each.end_ms)
-                rows.append((*head, *times, n, wait, int(each.is_lost), view.layer, known))
-            if not view.runs:
-                rows.append((*head, "", "", 0, wait, 0, view.layer, known))
-    columns = tuple(
-        TableColumn(name, CellType.INTEGER if name in _INTEGERS else CellType.TEXT) for name in _START_COLUMNS
-    )
-    facts = {"schema": "gpucost/ReplayStarts/v1", "history": history.name, "window": str(history.window)}
-    return ReportTable(facts, columns, tuple(rows))
-
-
-def replay_document(report: ReplayReport, starts: ReportTable) -> Document:
-    """The report, with every start."""
-    names = [each.name for each in starts.columns]
-    found = document(report)
-    found["starts"] = [dict(zip(names, map(_plain, row), strict=True)) for row in starts.rows]
-    return found
-
-
-def _plain(cell: Cell) -> str | int | None:
-    assert cell is None or isinstance(cell, str | int)
-    return cell
 
 
 def short(ms: int) -> str:

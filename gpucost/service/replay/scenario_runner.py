@@ -8,10 +8,11 @@ processes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
+from signal import SIG_IGN, SIGINT, signal
 
 from gpucost.advisor.replay.history_record import ReplayHistory
 from gpucost.advisor.replay.scenario_run import (
@@ -150,6 +151,7 @@ _KEPT: list[tuple[ReplayHistory, bool, TreeMemory]] = []
 
 
 def _keep(history: ReplayHistory, closes: bool) -> None:
+    signal(SIGINT, SIG_IGN)  # Ctrl-C is for who started it, who then ends this
     _KEPT.append((history, closes, TreeMemory()))
 
 
@@ -166,18 +168,27 @@ def _in_processes(
     done: Callable[[str], None],
 ) -> Iterator[PlayedPair]:
     # A fork would inherit the threads and locks of progress bars.
+    others = active_children()
     pool = ProcessPoolExecutor(processes, get_context("spawn"), _keep, (history, closes))
+    ahead = {n for n, each in enumerate(scenarios) if not n or each.moves_jobs}
+    pending: dict[int, Future[PlayedPair]] = {}
+    base: PlayedPair | None = None
     try:
-        futures = [
-            pool.submit(_play_kept, each) if not n or each.moves_jobs else None
-            for n, each in enumerate(scenarios)
-        ]
-        base: PlayedPair | None = None
-        for change, future in zip(scenarios, futures, strict=True):
+        for number, change in enumerate(scenarios):
+            # What is finished and not asked for yet takes as much memory as the jobs: little is played ahead.
+            for each in sorted(ahead)[: processes + 1 - len(pending)]:
+                pending[each] = pool.submit(_play_kept, scenarios[each])
+                ahead.remove(each)
+            future = pending.pop(number, None)
             pair = future.result() if future is not None else base and _unmoved(history, base, change)
             assert pair is not None
             base = base or pair
             done(change.name)
             yield pair
+    except BaseException:
+        for process in active_children():
+            if process not in others:
+                process.terminate()
+        raise
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
