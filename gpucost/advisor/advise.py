@@ -28,7 +28,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpucost.advisor.estimate.placement_layer import NOT_READ, placement_answer, started
-from gpucost.advisor.estimate.preemption_forecast import restless_queue
+from gpucost.advisor.estimate.preemption_forecast import MOST_KNOWN, LargeTree, restless_queue
 from gpucost.advisor.estimate.queue_wait import wait_of
 from gpucost.advisor.estimate.run_price import price_of
 from gpucost.advisor.kueue.answer import kueue_answer, rules_drift, rules_named
@@ -121,7 +121,7 @@ def advise_asking(asking: SchedulingRequest, known: AdvisorContext, with_wait: b
 
 
 def _restless(asking: SchedulingRequest, found: LayerResult, known: AdvisorContext) -> tuple[str, ...]:
-    """The warning that its admission would preempt without rest, where it would."""
+    """The warning that its admission would preempt without rest, where it would; or that nobody looked."""
     if (
         not asking.workloads
         or not found.queue
@@ -132,6 +132,11 @@ def _restless(asking: SchedulingRequest, found: LayerResult, known: AdvisorConte
     ring = restless_queue(known.kueue, asking.workloads[-1])
     if ring is None:
         return ()
+    if isinstance(ring, LargeTree):
+        return (
+            f"whether preemption would come to rest is not looked at: {ring.workloads:,} workloads share its "
+            f"quota, and {MOST_KNOWN:,} are played at most",
+        )
     own = asking.workloads[-1].meta.uid
 
     def named(uid: str) -> str:

@@ -23,7 +23,15 @@ from functools import cache
 from typing import Annotated, Any, Self, TypeVar, get_args
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
 from pydantic_core import ErrorDetails, PydanticCustomError
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
@@ -103,9 +111,11 @@ def _amount(value: object) -> int:
 
 Text = Annotated[str, BeforeValidator(_text)]
 Version = Annotated[int, Field(ge=1, le=1)]
-Instant = Annotated[int, checked(parse_day_or_instant)]
+Instant = Annotated[int, checked(parse_day_or_instant), WithJsonSchema({"type": "string"})]
 """A day or an RFC 3339 instant, as milliseconds."""
-NanoAmount = Annotated[int, BeforeValidator(_amount)]
+NanoAmount = Annotated[
+    int, BeforeValidator(_amount), WithJsonSchema({"type": ["number", "string"], "minimum": 0})
+]
 """A decimal number of at least 0, as an integer count of 1e-9."""
 
 

@@ -7,7 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from gpucost.advisor.estimate.preemption_forecast import restless_queue
+from gpucost.advisor.estimate import preemption_forecast
+from gpucost.advisor.estimate.preemption_forecast import RestlessQueue, restless_queue
 from gpucost.advisor.kueue.admission import KueueView
 from gpucost.advisor.kueue.requests import QuotaRequest
 from gpucost.advisor.replay import replay_timeline
@@ -124,7 +125,7 @@ def test_the_advisor_warns_of_a_ring_before_it_begins_and_of_nothing_else() -> N
             now[write.uid] = write.now
             here = replace(state, workloads=dict(now), at_ms=write.at_ms)
             found = restless_queue(KueueView(here, each.config), write.now) if is_new else None
-            if found is not None:
+            if isinstance(found, RestlessQueue):
                 warned[each.id, write.uid] = [pair[:2] for pair in found.pairs], found.setting, found.remedy
     told = [("w00002", "w00001")], "borrowWithinCohort", ("borrowWithinCohort.policy", "Never")
     assert warned == {("kh-min-1/A", "w00002"): told, ("kh-min-1/B1", "w00002"): told}
@@ -141,6 +142,14 @@ def test_an_answer_says_it_with_the_policy_that_ends_it() -> None:
     assert "borrowWithinCohort.policy Never ends it" in said
     fewer = ask(job(1, 8), *cohorts, own, queue("c", 8, cohort="east"), held, *nodes(3))
     assert not [each for each in fewer.why if each.startswith("warning: ")]
+
+
+def test_a_tree_that_is_too_large_to_be_played_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preemption_forecast, "MOST_KNOWN", 1)
+    held = workload("held", "ml", 8, holding=True)
+    found = ask(job(1, 8), queue("ml", 16, within="LowerPriority"), held, *nodes(3))
+    (said,) = [each for each in found.why if "come to rest" in each]
+    assert said.startswith("whether preemption would come to rest is not looked at: 2 workloads share")
 
 
 def test_trees_played_one_by_one_are_as_all_at_once_and_what_no_change_touches_is_kept() -> None:

@@ -5,17 +5,24 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
+import jsonschema_rs
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpucost.advisor.kueue.requests import PodSetRequest
 from gpucost.advisor.replay.fifo_nodes import NODE_LOST
 from gpucost.advisor.replay.history_record import HistoryJob, JobRecord, ReplayHistory
+from gpucost.advisor.replay.node_places import RunStart
 from gpucost.advisor.replay.scenario_run import BASELINE, LoopMode, ScenarioRun, run_scenario
 from gpucost.advisor.replay.what_if_change import WhatIfChange
+from gpucost.cluster.objects.kueue import ClusterQueuePreemption, Topology
+from gpucost.cluster.objects.pods import PodTemplate
+from gpucost.cluster.objects.scheduler_config import KueueConfig
 from gpucost.domain.errors import ConfigError, InputError
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, iso
-from tests.advisor.replay_worlds import BEGIN_MS, FLAVOR, fifo_history, job, kueue_history
+from tests.advisor.replay_worlds import BEGIN_MS, FLAVOR, GPU, fifo_history, job, kueue_history, meta, queue
 
 
 def change(text: str) -> WhatIfChange:
@@ -129,6 +136,113 @@ def test_priorities_speed_and_nodes() -> None:
     assert starts(nodes) == {"j1": [0], "j2": [5]}
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", {"a1": [0, 90], "b1": [30]}),
+        ("queues: [{name: a, quotas: [{flavor: h100, borrowing_limit: 4}]}]", {"a1": [], "b1": [30]}),
+        ("queues: [{name: b, quotas: [{flavor: h100, lending_limit: 4}]}]", {"a1": [], "b1": [30]}),
+        ("queues: [{name: b, cohort: ''}]", {"a1": [], "b1": [30]}),
+        ("queues: [{name: b, preemption: {reclaim_within_cohort: Never}}]", {"a1": [0], "b1": [120]}),
+        ("queues: [{name: a, stop: Hold}]", {"a1": [], "b1": [30]}),
+        ("cohorts: [{name: all, quotas: [{flavor: h100, nominal: 8}]}]", {"a1": [0], "b1": [30]}),
+    ],
+)
+def test_limits_cohorts_and_policies(text: str, expected: dict[str, list[int]]) -> None:
+    """a1 wants what both queues have; an hour later b1 wants its own back."""
+    history = kueue_history(job("a1", 0, 120, 16), job("b1", 30, 60, queue="b"), nodes=3)
+    assert starts(run_scenario(history, change(text or "name: nothing"))) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [("", "a2"), ("scheduler: {fair_sharing: true}", "b1"), ("weight", "a2")],
+)
+def test_fair_sharing_and_weights(text: str, first: str) -> None:
+    """All quota is the cohort's. When 2 GPUs come free a has 4 of 8 and b 2; a's job came first."""
+    empty = "quotas: [{flavor: h100, nominal: 0}], preemption: {reclaim_within_cohort: Never}"
+    none = f"queues: [{{name: a, {empty}%s}}, {{name: b, {empty}}}]"
+    jobs = job("a0", 0, 300, 4), job("b0", 0, 300, 2, queue="b"), job("a1", 0, 60, 2)
+    history = kueue_history(*jobs, job("a2", 10, 60, 2), job("b1", 20, 60, 2, queue="b"))
+    cohort = "cohorts: [{name: all, quotas: [{flavor: h100, nominal: 8}]}]"
+    weight = ", weight: 4" if text == "weight" else ""
+    scheduler = "scheduler: {fair_sharing: true}" if text == "weight" else text
+    found = starts(run_scenario(history, change("\n".join([none % weight, cohort, scheduler]))))
+    assert found[first] == [60]
+    assert found["b1" if first == "a2" else "a2"] == [120]
+
+
+def test_a_pool_of_another_model_from_an_instant_on() -> None:
+    noon = iso(BEGIN_MS + 12 * HOUR_MS)
+    history = kueue_history(job("a1", 0, 60), job("a2", 13 * 60, 60))
+    other = change(
+        f"nodes: [{{pool: h100, model: H200, speed: 2, from: {noon}}}]\n"
+        "prices: [{model: H200, gpu_hour: 3.5}, {model: H100, gpu_hour: 1.5}]"
+    )
+    found = run_scenario(history, other)
+    pool = found.pools[FLAVOR]
+    assert [pool.model_at(BEGIN_MS + hours * HOUR_MS) for hours in (0, 11, 12, 23)] == [
+        *("H100", "H100", "H200", "H200")
+    ]
+    prices = [(each.at_ms, each.price) for each in found.prices if each.price is not None]
+    assert prices[-1] == (BEGIN_MS + 12 * HOUR_MS, 3_500_000_000)
+    assert prices[-2] == (BEGIN_MS, 1_500_000_000)
+    ends = [story.ended_ms for story in found.outcome.stories.values()]
+    assert ends == [BEGIN_MS + HOUR_MS, BEGIN_MS + 13 * HOUR_MS + 30 * MINUTE_MS]
+
+
+def test_rules_of_another_release() -> None:
+    history = kueue_history(job("a1", 0, 60))
+    found = run_scenario(history, change(f"scheduler: {{version: v0.16.0, from: {iso(BEGIN_MS + HOUR_MS)}}}"))
+    assert found.kueue is not None
+    assert found.kueue.config.version == "v0.19.2"
+    ((_, config),) = found.kueue_changes
+    assert isinstance(config, KueueConfig)
+    assert config.version == "v0.16.0"
+
+
+_VALID = """
+name: all kinds
+from: "2026-10-02"
+queues:
+  - name: a
+    from: "2026-10-12T00:00:00Z"
+    cohort: ""
+    weight: 1.5
+    stop: "None"
+    strategy: StrictFIFO
+    preemption: {within_cluster_queue: Never, max_priority_threshold: 3}
+    quotas: [{flavor: h100, add: -4, borrowing_limit: unlimited, lending_limit: 8}]
+cohorts: [{name: all, parent: "", weight: 2, quotas: [{flavor: h100, nominal: 8}]}]
+scheduler: {fair_sharing: true, version: v0.19.2}
+priorities: [{team: team-a, add: 5}]
+nodes: [{pool: h100, add: 2, model: H200, speed: 1.4, price: 3.5}]
+prices: [{model: H100, gpu_hour: 2}]
+charges: policy.yaml
+commitments: contracts.yaml
+"""
+
+
+def test_the_schema_of_a_change_takes_what_is_a_change_and_nothing_else() -> None:
+    schema = WhatIfChange.file_schema()
+    takes = jsonschema_rs.Draft202012Validator(schema).is_valid
+    assert takes(yaml.safe_load(_VALID))
+    change(_VALID)
+    for wrong in (
+        "quota: 3",
+        "queues: [{name: a, weight: -1}]",
+        "queues: [{name: a, quotas: [{flavor: f, lending_limit: none}]}]",
+        "queues: [{name: a, quotas: [{flavor: f, nominal: 1.5}]}]",
+        "queues: [{quotas: []}]",
+        "nodes: [{pool: p, speed: 0}]",
+        "prices: [{pool: p, gpu_hour: -1}]",
+        "version: 2",
+    ):
+        assert not takes(yaml.safe_load(wrong)), wrong
+        with pytest.raises(ConfigError):
+            change(wrong)
+
+
 def test_pools_of_plain_fifo_become_queues_that_lend() -> None:
     plain = fifo_history(job("j1", 0, 60), job("j2", 5, 60), job("k1", 30, 10))
     other = replace(plain.pools["line"], name="other")
@@ -214,3 +328,68 @@ def test_nodes_never_hold_more_than_they_have(
             runs.append((begun.at_ms, end_ms, found.jobs[uid].gpus))
     for at_ms, _, _ in runs:
         assert sum(gpus for start, end, gpus in runs if start <= at_ms < end) <= 16
+
+
+RACK, BLOCK = "rack", "block"
+
+
+def racks(*jobs: HistoryJob, nodes: int = 4, nominal: int = 32) -> ReplayHistory:
+    """Nodes of 8 GPUs, two in each rack, in one block; queue ``a`` has quota for all."""
+    history = kueue_history(*jobs, nodes=nodes)
+    assert history.kueue is not None
+    state = history.kueue.state
+    topology = Topology(meta("racks"), (BLOCK, RACK))
+    flavors = {each.meta.uid: replace(each, topology="racks") for each in state.flavors.values()}
+    alone = replace(queue("a", nominal, cohort=""), preemption=ClusterQueuePreemption())
+    state = replace(
+        state,
+        cluster_queues={alone.meta.uid: alone},
+        flavors=flavors,
+        topologies={topology.meta.uid: topology},
+    )
+    labels = tuple({BLOCK: "b", RACK: f"r{n // 2}"} for n in range(nodes))
+    pool = replace(history.pools[FLAVOR], labels=labels)
+    return replace(history, pools={FLAVOR: pool}, kueue=replace(history.kueue, state=state))
+
+
+def gang(uid: str, minute: int, minutes: int, pods: int, gpus: int, **topology: str) -> HistoryJob:
+    sets = (PodSetRequest("main", pods, pods, {GPU: gpus}, PodTemplate({}), topology),)
+    return replace(job(uid, minute, minutes, pods * gpus), pod_sets=sets)
+
+
+def test_gangs_stand_in_the_domains_they_ask_for() -> None:
+    """small takes a half of a node, so that rack r0 has 12 GPUs left: two pods of 8 fit in r1 only."""
+    small = gang("small", 0, 100, 1, 4, unconstrained="true")
+    first = gang("first", 1, 60, 2, 8, required=RACK)
+    second = gang("second", 2, 30, 2, 8, required=RACK)
+    late = gang("late", 3, 10, 1, 8, preferred=RACK)
+    found = run_scenario(racks(small, first, second, late))
+    # second waits for r1, and holds no quota that late would need; late goes to what is left of r0.
+    assert starts(found) == {"small": [0], "first": [1], "second": [61], "late": [3]}
+    nodes = {
+        uid: {node for _, place in start.nodes for node, _ in place}
+        for uid, story in found.outcome.stories.items()
+        if isinstance(start := story.admissions[0].given, RunStart)
+    }
+    assert nodes["first"] == nodes["second"] == {2, 3}
+    assert nodes["late"] == {1}
+    # Without a topology, quota and eight free GPUs in each of two nodes do.
+    plain = racks(small, first, gang("second", 2, 30, 1, 8, unconstrained="true"), late)
+    assert starts(run_scenario(plain))["second"] == [2]
+    # In one block there is room once first has ended; preferred does not wait for one rack.
+    wide = racks(small, first, gang("second", 2, 30, 3, 8, required=BLOCK))
+    assert starts(run_scenario(wide))["second"] == [61]
+    both = racks(small, gang("first", 1, 60, 3, 8, preferred=RACK))
+    assert starts(run_scenario(both))["first"] == [1]
+    never = racks(gang("first", 1, 60, 3, 8, required=RACK))
+    assert starts(run_scenario(never))["first"] == []
+
+
+def test_a_domain_that_is_lost_ends_its_gang_and_another_takes_it() -> None:
+    history = racks(gang("g", 0, 60, 2, 8, required=RACK), gang("o", 0, 40, 2, 8, required=RACK))
+    at = BEGIN_MS + 30 * MINUTE_MS
+    pool = replace(history.pools[FLAVOR], steps=((BEGIN_MS, 4), (at, 2)))
+    found = run_scenario(replace(history, pools={FLAVOR: pool}))
+    assert sorted(map(len, starts(found).values())) == [1, 2]
+    # Whoever was on r1 runs again on r0 once the other has ended there.
+    assert {tuple(each) for each in starts(found).values()} <= {(0,), (0, 60), (0, 40)}

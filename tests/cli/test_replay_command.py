@@ -12,20 +12,31 @@ from typer.testing import CliRunner, Result
 
 from gpucost.cli.application import app
 from gpucost.cli.terminal.exit_codes import ExitCode
+from gpucost.domain.time import Month
+
+BEGIN_MS = Month.parse("2026-10").window.start_ms
 
 
 @pytest.fixture
 def history(tmp_path: Path) -> Path:
     jobs = [
         {
-            "uid": f"j{n:02d}", "created_ms": n * 60_000, "run_ms": 600_000, "gpus": 8, "queue": "a",
-            "team": "vision", "user": "u", "started_ms": n * 600_000, "ended_ms": (n + 1) * 600_000,
+            "uid": f"j{n:02d}", "created_ms": BEGIN_MS + n * 60_000, "run_ms": 600_000, "gpus": 8,
+            "queue": "a", "team": "vision", "user": "u",
+            "started_ms": BEGIN_MS + n * 600_000, "ended_ms": BEGIN_MS + (n + 1) * 600_000,
         }
         for n in range(12)
     ]  # fmt: skip
     pd.DataFrame(jobs).to_parquet(tmp_path / "jobs.parquet")
     pools = [
-        {"pool": "a", "at_ms": 0, "nodes": 1, "gpus": 8, "model": "H100", "gpu_hour_nano": 2_000_000_000}
+        {
+            "pool": "a",
+            "at_ms": BEGIN_MS,
+            "nodes": 1,
+            "gpus": 8,
+            "model": "H100",
+            "gpu_hour_nano": 2_000_000_000,
+        }
     ]
     pd.DataFrame(pools).to_parquet(tmp_path / "pools.parquet")
     (tmp_path / "more.yaml").write_text("nodes: [{pool: a, add: 1}]\n", encoding="utf-8")
@@ -65,6 +76,47 @@ def test_every_start_in_every_form_and_the_same_bytes_again(history: Path) -> No
     out = history / "starts.parquet"
     assert run(*options, "--format", "parquet", "-o", out).exit_code == ExitCode.OK
     assert pd.read_parquet(out)["wait_ms"].tolist() == csv["wait_ms"].tolist()
+
+
+POLICY = (
+    "version: 1\nname: use\ncurrency: USD\npolicies: [{base: use, idle_of_nobody: platform, mark_up: 5}]\n"
+)
+CONTRACTS = """
+version: 1
+currency: USD
+contracts:
+  - id: r
+    kind: reservation
+    scope: {models: [H100]}
+    start: 2026-10-01T00:00:00Z
+    end: 2026-11-01T00:00:00Z
+    gpus: 8
+    price: 1.2
+"""
+
+
+def test_a_charge_policy_and_contracts_beside_a_change(history: Path) -> None:
+    """By hand: 12 runs of 10 minutes on 8 GPUs are 16 GPU-hours, at 2 USD each."""
+    (history / "policy.yaml").write_text(POLICY, encoding="utf-8")
+    (history / "contracts.yaml").write_text(CONTRACTS, encoding="utf-8")
+    (history / "paid.yaml").write_text(
+        "charges: policy.yaml\ncommitments: contracts.yaml\n", encoding="utf-8"
+    )
+    found = run("--history", history, "--change", history / "paid.yaml", "--format", "json")
+    assert found.exit_code == ExitCode.OK, found.output
+    base, paid = (
+        next(each for each in scenario["groups"] if each["name"] == "vision")
+        for scenario in json.loads(found.stdout)["scenarios"]
+    )
+    assert (base["nano"], base["charged_nano"], base["contracts_nano"]) == (32 * 10**9, None, None)
+    assert (paid["nano"], paid["charged_nano"]) == (32 * 10**9, 336 * 10**8)
+    assert paid["contracts_nano"] == 192 * 10**8
+
+
+def test_the_schema_of_a_change_is_printed() -> None:
+    found = run("--schema")
+    assert found.exit_code == ExitCode.OK
+    assert set(json.loads(found.stdout)["properties"]) >= {"queues", "cohorts", "nodes", "prices", "from"}
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from gpucost.advisor.kueue.admission import KueueView
 from gpucost.advisor.kueue.pending_queues import standing
@@ -48,9 +49,15 @@ class RestlessQueue:
     remedy: tuple[str, str] | None
 
 
-def restless_queue(view: KueueView, workload: Workload) -> RestlessQueue | None:
-    """What would have no rest with a workload that its queue takes; None where all comes to rest, where no
-    queue of its tree preempts, or where the tree is too large to say."""
+class LargeTree(NamedTuple):
+    """A tree of so many workloads that it is not played."""
+
+    workloads: int
+
+
+def restless_queue(view: KueueView, workload: Workload) -> RestlessQueue | LargeTree | None:
+    """What would have no rest with a workload that its queue takes; None where all comes to rest, or where no
+    queue of its tree preempts."""
     ask = standing(view.snapshot, workload)
     tree = view.tree(ask.queue)
     queues = {name: view.snapshot.queues[name] for name in tree}
@@ -58,7 +65,7 @@ def restless_queue(view: KueueView, workload: Workload) -> RestlessQueue | None:
         return None
     forward = _Forward(view, ask)
     if forward.count > MOST_KNOWN:
-        return None
+        return LargeTree(forward.count)
     pairs = forward.ring(view.snapshot.state)
     if not pairs:
         return None

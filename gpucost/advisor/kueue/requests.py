@@ -63,7 +63,10 @@ class QuotaRequest:
         """What makes two waiting workloads of a queue equal: Kueue parks equal ones together (pkg/workload,
         scheduling hash)."""
         return self.priority, tuple(
-            (each.name, each.count, each.least, tuple(sorted(each.each.items())), node_rules(each.template))
+            (
+                *(each.name, each.count, each.least, tuple(sorted(each.each.items()))),
+                *(tuple(sorted(each.topology.items())), node_rules(each.template)),
+            )
             for each in self.pod_sets
         )
 

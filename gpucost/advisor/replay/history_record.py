@@ -59,8 +59,10 @@ class PoolRecord:
     """Equal nodes: ``steps`` are (instant, nodes from then on), ascending, the first at the begin.
 
     ``gpus`` are a node's (units, of sliced GPUs), each the ``share`` of a board. ``price`` is of a GPU-hour
-    in nano-units, None where nobody knows. A job that has a flavor's quota is put on the pool that has it as
-    ``flavor`` and ``resource``.
+    in nano-units, None where nobody knows. All nodes are of one ``model``, or from the instants of ``models``
+    on of another. A job that has a flavor's quota is put on the pool that has it as
+    ``flavor`` and ``resource``. ``labels`` are those of each node, as far as its flavor's topology is about
+    them; empty where nobody knows.
     """
 
     name: str
@@ -71,6 +73,12 @@ class PoolRecord:
     flavor: str = ""
     resource: str = ""
     share: Fraction = Fraction(1)
+    models: tuple[tuple[int, str], ...] = ()
+    labels: tuple[Mapping[str, str], ...] = ()
+
+    def model_at(self, at_ms: int) -> str:
+        """What its nodes are then."""
+        return next((model for since_ms, model in reversed(self.models) if since_ms <= at_ms), self.model)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,8 @@ Who waits for nodes holds its quota meanwhile, and may be preempted; nobody wait
 fit. A pod goes to the node with the fewest free units that takes it (``fifo_nodes``).
 
 With ``fits_first`` quota is given only to what fits on nodes too, as Kueue does with topologies: whoever does
-not is parked until room comes.
+not is parked until room comes. So it is always with those that have a topology request, whose pods stand in
+its domains (``node_domains``).
 
 A node that is lost ends the runs on it. Their workloads keep their quota and wait for nodes again, as the
 controllers of jobs make new pods.
@@ -22,6 +23,7 @@ from gpucost.advisor.kueue.requests import QuotaRequest
 from gpucost.advisor.model.cycle_results import PodSetFlavors
 from gpucost.advisor.replay.fifo_nodes import NODE_LOST, FifoNodes, FifoPlacement, PoolNodes
 from gpucost.advisor.replay.kueue_replay import KueueChange, KueueReplay
+from gpucost.advisor.replay.node_domains import NodeDomains, asks_topology
 from gpucost.advisor.replay.replay_timeline import CycleEffects, StoryEviction
 
 PlacePieces = tuple[tuple[str, int, int], ...]
@@ -61,8 +63,10 @@ class PlacedReplay:
         flavor_pools: FlavorPools,
         *,
         fits_first: bool = False,
+        domains: NodeDomains | None = None,
     ) -> None:
         self._kueue, self._flavor_pools, self._fits_first = kueue, flavor_pools, fits_first
+        self._domains = domains
         self._refused: set[str] = set()
         self.ever_refused: set[str] = set()
         self._is_freed = False
@@ -150,9 +154,10 @@ class PlacedReplay:
                     self._kueue.ask_again(now_ms, uid)
                 self._is_freed = False
         placed = self._place()
-        if self._kueue is not None and self._fits_first:
+        if self._kueue is not None:
             for uid in [each for each in done.admitted if each in self._waiting]:
-                if self._kueue.refuse(uid):
+                is_first = self._fits_first or self._by_domains(uid) is not None
+                if is_first and self._kueue.refuse(uid):
                     del self._waiting[uid]
                     self._refused.add(uid)
                     self.ever_refused.add(uid)
@@ -207,7 +212,7 @@ class PlacedReplay:
         for uid, waiting in list(self._waiting.items()):
             if waiting.pieces and not any(pool in self._touched for pool, _, _ in waiting.pieces):
                 continue
-            nodes = self._fit(waiting.pieces)
+            nodes = self._fit_domains(uid, waiting) if self._by_domains(uid) else self._fit(waiting.pieces)
             if nodes is None:
                 continue
             del self._waiting[uid]
@@ -218,6 +223,22 @@ class PlacedReplay:
                 on[uid] = (*on.get(uid, ()), *place)
         self._touched.clear()
         return found
+
+    def _by_domains(self, uid: str) -> NodeDomains | None:
+        """Where its topology request decides where it stands."""
+        return self._domains if asks_topology(self._asks[uid].request) else None
+
+    def _fit_domains(self, uid: str, waiting: _Waiting) -> tuple[tuple[str, FifoPlacement], ...] | None:
+        """As ``_fit``, in the domains it asks for."""
+        request, domains = self._asks[uid].request, self._domains
+        assert request is not None
+        assert domains is not None
+        taken = domains.fit(request, waiting.flavors, self._flavor_pools, self._pools)
+        if taken is None:
+            return None
+        for name, place in taken:
+            self._pools[name].take(place)
+        return tuple(taken)
 
     def _fit(self, pieces: PlacePieces) -> tuple[tuple[str, FifoPlacement], ...] | None:
         """Takes the room of all pieces, or of none."""

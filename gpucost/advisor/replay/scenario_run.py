@@ -19,6 +19,7 @@ from gpucost.advisor.kueue.requests import PodSetRequest, QuotaRequest
 from gpucost.advisor.replay.fifo_nodes import FifoAsk, FifoReplay, PoolNodes
 from gpucost.advisor.replay.history_record import HistoryJob, KueueRecord, PoolRecord, ReplayHistory
 from gpucost.advisor.replay.kueue_replay import KueueReplay
+from gpucost.advisor.replay.node_domains import NodeDomains, PoolDomains
 from gpucost.advisor.replay.node_places import PlacedAsk, PlacedReplay
 from gpucost.advisor.replay.replay_timeline import ReplayArrival, ReplayDiscipline, ReplayOutcome, play
 from gpucost.advisor.replay.tree_replay import TreeMemory, play_trees
@@ -229,7 +230,22 @@ class _Scenario:
         )
         flavors = {(each.flavor, each.resource): name for name, each in self.pools.items() if each.flavor}
         places = flavors if pools else {}
-        return PlacedReplay(inner, pools, places, fits_first=history.fits_first)
+        domains = self._domains() if pools else None
+        return PlacedReplay(inner, pools, places, fits_first=history.fits_first, domains=domains)
+
+    def _domains(self) -> NodeDomains | None:
+        """Of pools whose flavor has a topology; None without any."""
+        if self.kueue is None:
+            return None
+        state = self.kueue.state
+        levels = {each.meta.name: each.levels for each in state.topologies.values()}
+        of_flavor = {each.meta.name: levels.get(each.topology, ()) for each in state.flavors.values()}
+        found = {
+            name: PoolDomains(pool.resource, pool.gpus, of_flavor[pool.flavor], pool.labels)
+            for name, pool in self.pools.items()
+            if pool.labels and of_flavor.get(pool.flavor)
+        }
+        return NodeDomains(found) if found else None
 
     def is_bare(self, loop: LoopMode) -> bool:
         """Whether Kueue alone decides, and all that comes is as recorded."""
@@ -296,16 +312,21 @@ class _Scenario:
                 pool = replace(pool, steps=_added(pool.steps, since_ms, each.add))
             if each.model is not None and since_ms <= self._begin_ms:
                 pool = replace(pool, model=each.model)
+            elif each.model is not None:
+                pool = replace(pool, models=tuple(sorted([*pool.models, (since_ms, each.model)])))
             found[each.pool] = pool
             if each.price is not None:
                 prices.append(PriceStep(since_ms, each.pool, Fraction(each.price)))
         for price in self.change.prices:
             since_ms = self.change.since_ms(price, self._begin_ms)
-            prices += [
-                PriceStep(since_ms, name, Fraction(price.gpu_hour))
-                for name, pool in found.items()
-                if name == price.pool or (price.model is not None and pool.model == price.model)
-            ]
+            for name, pool in found.items():
+                spans = _spans_of_model(pool, price.model) if price.pool is None else [(since_ms, None)]
+                prices += [
+                    PriceStep(max(since_ms, from_ms), name, Fraction(price.gpu_hour))
+                    for from_ms, until_ms in spans
+                    if name == price.pool
+                    or (price.pool is None and (until_ms is None or since_ms < until_ms))
+                ]
         return found, tuple(sorted(prices, key=attrgetter("at_ms")))
 
     def _kueue(
@@ -374,6 +395,15 @@ def _over_time(
         last = said or last
         later.append((at_ms, changed(last, at_ms) if parts else last))
     return first, later
+
+
+def _spans_of_model(pool: PoolRecord, model: str | None) -> Iterator[tuple[int, int | None]]:
+    """From when until when its nodes are of a model; None: until the end."""
+    steps = [(0, pool.model), *pool.models]
+    ends = [at_ms for at_ms, _ in steps[1:]]
+    for (at_ms, known), end_ms in zip(steps, [*ends, None], strict=True):
+        if known == model:
+            yield at_ms, end_ms
 
 
 def _added(steps: Sequence[tuple[int, int]], since_ms: int, more: int) -> tuple[tuple[int, int], ...]:
@@ -471,13 +501,13 @@ def _check(
                 _known(f"{where}queues[{n}].quotas[{m}].resource", quota.resource, own)
     for n, node in enumerate(change.nodes):
         _known(f"{where}nodes[{n}].pool", node.pool, pools)
-        if node.model is not None and change.from_ms is None and node.from_ms is not None:
-            raise InputError(f"{where}nodes[{n}].from", node.from_ms, "no from beside model: a pool has one")
     for n, price in enumerate(change.prices):
         if price.pool is not None:
             _known(f"{where}prices[{n}].pool", price.pool, pools)
         else:
-            models = dict.fromkeys(each.model for each in pools.values())
+            models = dict.fromkeys(
+                [*(each.model for each in pools.values()), *(each.model or "" for each in change.nodes)]
+            )
             _known(f"{where}prices[{n}].model", price.model or "", models)
     known_queues = {each.queue for each in history.jobs}
     for n, each in enumerate(change.priorities):

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from decimal import Decimal
 from fractions import Fraction
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from gpucost.advisor.kueue.rule_set import OLDEST, RULES, release_of
 from gpucost.domain.configfile import (
@@ -59,7 +59,13 @@ def _limit(value: object) -> object:
 
 Number = Annotated[Fraction, BeforeValidator(_fraction)]
 QuotaAmount = Annotated[int, Field(ge=0, le=_MOST)]
-QuotaLimit = Annotated[int | str, BeforeValidator(_limit)]
+QuotaLimit = Annotated[
+    int | str,
+    BeforeValidator(_limit),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0, "maximum": _MOST}, {"const": UNLIMITED}]}),
+]
+FairWeight = Annotated[Number, Field(ge=0), WithJsonSchema({"type": "number", "minimum": 0})]
+RunSpeed = Annotated[Number, Field(gt=0), WithJsonSchema({"type": "number", "exclusiveMinimum": 0})]
 
 
 class DatedChange(ConfigModel):
@@ -116,7 +122,7 @@ class QueueChange(DatedChange):
     strategy: Literal["StrictFIFO", "BestEffortFIFO"] | None = Field(
         None, description="StrictFIFO or BestEffortFIFO"
     )
-    weight: Annotated[Number, Field(ge=0)] | None = Field(None, description="fair-sharing weight: 0 or more")
+    weight: FairWeight | None = Field(None, description="fair-sharing weight: 0 or more")
     stop: Literal["None", "Hold", "HoldAndDrain"] | None = Field(
         None, description="None, Hold or HoldAndDrain (in quotes)"
     )
@@ -128,7 +134,7 @@ class CohortChange(DatedChange):
     name: Text = Field(description="name of a cohort")
     parent: str | None = Field(None, description='name of the cohort above it, or "" for none')
     quotas: tuple[QuotaChange, ...] = Field((), description="a list of quotas of its own")
-    weight: Annotated[Number, Field(ge=0)] | None = Field(None, description="fair-sharing weight: 0 or more")
+    weight: FairWeight | None = Field(None, description="fair-sharing weight: 0 or more")
 
 
 class SchedulerChange(DatedChange):
@@ -165,15 +171,15 @@ class PriorityChange(DatedChange):
 
 
 class NodeChange(DatedChange):
-    """Nodes of a pool. ``model`` makes all of its nodes another model, at ``price`` a GPU-hour; the run of a
-    job on them takes the recorded time divided by ``speed``."""
+    """Nodes of a pool. ``model`` makes all of its nodes another model, at ``price`` a GPU-hour; a job that
+    comes from then on takes the recorded time divided by ``speed``."""
 
     pool: Text = Field(description="name of a pool of the history")
     add: Annotated[int, Field(ge=-(10**6), le=10**6)] | None = Field(
         None, description="nodes that are added; below 0 nodes that are gone, the last ones first"
     )
     model: Text | None = Field(None, description="name of a GPU model, such as H200")
-    speed: Annotated[Number, Field(gt=0)] | None = Field(
+    speed: RunSpeed | None = Field(
         None, description="how much faster than recorded its jobs run: above 0, such as 1.5"
     )
     price: NanoAmount | None = Field(None, description="of a GPU-hour, a plain decimal number")
@@ -219,6 +225,12 @@ class WhatIfChange(DatedChange):
     def parse(cls, text: str, file: str) -> WhatIfChange:
         """Raises ConfigError with file, line, field, value and what is allowed."""
         return load_yaml(text, file, cls)
+
+    @classmethod
+    def file_schema(cls) -> dict[str, Any]:
+        """The JSON Schema (2020-12) of a file, for editors; ``parse`` checks a little more."""
+        found = {**cls.model_json_schema(), "title": "gpucost replay --change", "description": cls.__doc__}
+        return {"$schema": "https://json-schema.org/draft/2020-12/schema", **found}
 
     @property
     def moves_jobs(self) -> bool:

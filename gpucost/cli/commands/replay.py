@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import replace
 from fractions import Fraction
@@ -24,10 +25,11 @@ from gpucost.cli.terminal.output import (
 from gpucost.domain.errors import ErrorRemark, InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from gpucost.advisor.replay.history_record import ReplayHistory
     from gpucost.advisor.replay.what_if_change import WhatIfChange
+    from gpucost.charges.contract_terms import ContractBook
     from gpucost.charges.policy_file import PolicyBook
     from gpucost.cli.terminal.context import CommandContext
     from gpucost.reports.replay.scenario_answer import ReplayReport, ScenarioAnswer
@@ -107,6 +109,9 @@ def replay(
         ),
     ] = "table",
     output: Output = None,
+    schema: Annotated[
+        bool, typer.Option("--schema", help="Print the JSON Schema of a change file, and replay nothing.")
+    ] = False,
     keep: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="Of a MONTH: keep the report for pages, where api.replays says."),
@@ -117,6 +122,9 @@ def replay(
     First it is replayed with nothing changed, and compared with what happened; a difference smaller than that
     error is not told apart. docs/what-if.md has the fields of a change, and what a replay cannot know.
     """
+    if schema:
+        _write_schema(output)
+        return
     from gpucost.reports.replay.scenario_figures import ReplayFigures
     from gpucost.reports.replay.starts_file import StartsFile
     from gpucost.reports.replay.terminal_replay import print_limits
@@ -142,30 +150,35 @@ def replay(
     words = _words(found) if rule is None else HOLD_WORDS[rule]
     policy = _policy(context) if month is not None else None
     figures = ReplayFigures(found, words, seed)
-    starts = None if format_ == "table" else StartsFile(found, format_)
     finished = 0
-    try:
-        with as_ctrl_c():
-            for each in _played(context, found, changes, policy, loop == "both", processes):
-                answer = figures.add(each)
-                if starts is not None:
-                    starts.add(each.run)
-                else:
-                    _print(figures.report(), answer)
-                finished += 1
-    except KeyboardInterrupt:
-        if not finished:
-            raise
-        complain(f"stopped: {finished} of {len(changes) + 1} scenarios are finished, and shown")
-    if kept is not None:
-        write_file(kept, kept_text(figures.report()).encode())
-        complain(f"kept in {kept}")
-    report = figures.report()
-    if starts is None:
-        print_limits(report, stdout())
-    else:
-        made = starts
-        write_made(lambda target: made.write(report, target), output, is_binary=format_ == "parquet")
+    with StartsFile(found, format_) as starts:
+        try:
+            with as_ctrl_c():
+                for each in _played(context, found, changes, policy, loop == "both", processes):
+                    answer = figures.add(each)
+                    if format_ == "table":
+                        _print(figures.report(), answer)
+                    else:
+                        starts.add(each.run)
+                    finished += 1
+        except KeyboardInterrupt:
+            if not finished:
+                raise
+            complain(f"stopped: {finished} of {len(changes) + 1} scenarios are finished, and shown")
+        report = figures.report(finished)
+        if kept is not None:
+            write_file(kept, kept_text(report).encode())
+            complain(f"kept in {kept}")
+        if format_ == "table":
+            print_limits(report, stdout())
+        else:
+            write_made(lambda target: starts.write(report, target), output, is_binary=format_ == "parquet")
+
+
+def _write_schema(output: Path | None) -> None:
+    from gpucost.advisor.replay.what_if_change import WhatIfChange
+
+    write(json.dumps(WhatIfChange.file_schema(), indent=2) + "\n", output)
 
 
 def _search(
@@ -352,6 +365,7 @@ def _played(
     contracts = {
         each.commitments: load_contracts(Path(each.commitments)) for each in changes if each.commitments
     }
+    _refuse_currencies(history, [*([] if policy is None else [policy]), *policies.values()], contracts)
     with progress("scenarios", len(changes) + 1) as advance:
         pairs = played(
             history,
@@ -365,3 +379,17 @@ def _played(
             own = policies[made.charges] if made.charges else policy
             bound = contracts[made.commitments] if made.commitments else None
             yield PlayedScenario(pair.open, pair.closed, own, bound)
+
+
+def _refuse_currencies(
+    history: ReplayHistory, policies: Sequence[PolicyBook], contracts: Mapping[str, ContractBook]
+) -> None:
+    """Before anything is played. Raises ConfigError for a rate that is missing, and InputError."""
+    from gpucost.reports.replay.scenario_money import currency_or_its
+
+    for each in policies:
+        each.currency_of(currency_or_its(history.currency, each), history.window)
+    for file, book in contracts.items():
+        if history.currency and book.currency != history.currency:
+            allowed = f"{history.currency}, the currency of the history"
+            raise InputError(f"{file}: currency", book.currency, allowed)

@@ -108,8 +108,8 @@ class ReplayFigures:
         self._answers.append(answer)
         return answer
 
-    def report(self) -> ReplayReport:
-        """Of all that were added."""
+    def report(self, first: int | None = None) -> ReplayReport:
+        """Of all that were added, or the first so many of them."""
         history = self._history
         return ReplayReport(
             history.name,
@@ -120,7 +120,7 @@ class ReplayFigures:
             len(history.jobs),
             self._seed,
             self._error,
-            tuple(self._answers),
+            tuple(self._answers[:first]),
             (*history.limits, *ALWAYS),
         )
 
@@ -511,6 +511,9 @@ class _Measured:
                 + (" (nodes were taken away)" if limits else "")
                 + "; they are counted as capacity"
             )
+        paid_in = "" if self.played.policy is None else self.played.policy.file.currency
+        if paid_in and self.history.currency not in ("", paid_in):
+            yield f"charges by the policy are in {paid_in}, costs in {self.history.currency}"
         if change.charges is None and self.played.policy is not None and change.queues:
             yield "quotas of the charge policy are those of its file, not those of the change"
 

@@ -107,7 +107,7 @@ def scenario_money(
     capacity, over_ms = PaidTime(), 0
     parts: dict[PayerKey, PaidTime] = defaultdict(PaidTime)
     for name, pool in sorted(pools.items()):
-        for part, price in _stretches_of_price(name, prices, window):
+        for part, price in _stretches_of_price(pool, prices, window):
             paid, more_ms = _pool_parts(held[name], pool, price, part)
             over_ms += more_ms
             for key, each in paid.items():
@@ -117,7 +117,7 @@ def scenario_money(
     off = 0
     if policy is not None and not policy.is_plain:
         cells = hour_cells(views, pools, prices, window, cluster)
-        account = charges(cells, policy, currency)
+        account = charges(cells, policy, currency_or_its(currency, policy))
         sums = {team: sum(each.nano for each in kinds.values()) for team, kinds in account.by_team().items()}
         charged = {team: nano for team, nano in sums.items() if not team.startswith("__platform")}
         kept, off = account.kept.nano, account.difference.nano
@@ -128,11 +128,18 @@ def scenario_money(
     return ScenarioMoney(capacity, dict(parts), over_ms, charged, kept, off, effective)
 
 
+def currency_or_its(currency: str, policy: PolicyBook) -> str:
+    """That of a history; where it has none (files, traces), its amounts are taken for the policy's."""
+    return currency or policy.file.currency or ""
+
+
 def _stretches_of_price(
-    name: str, prices: Sequence[PriceStep], window: Window
+    pool: PoolRecord, prices: Sequence[PriceStep], window: Window
 ) -> Iterator[tuple[Window, Fraction | None]]:
-    own = [each for each in prices if each.pool == name]
-    edges = sorted({window.start_ms, window.end_ms, *(each.at_ms for each in own)})
+    """In each of them it has one price, and one model."""
+    own = [each for each in prices if each.pool == pool.name]
+    changed = {at_ms for at_ms, _ in pool.models}
+    edges = sorted({window.start_ms, window.end_ms, *changed, *(each.at_ms for each in own)})
     inside = [each for each in edges if window.start_ms <= each <= window.end_ms]
     for low, high in pairwise(inside):
         known = [each.price for each in own if each.at_ms <= low]
@@ -200,18 +207,15 @@ def hour_cells(
                 until = min(end_ms, window.start_ms + (place + 1) * HOUR_MS)
                 runs[name, place].append((view, at_ms, until))
                 at_ms = until
-    models: dict[str, list[str]] = defaultdict(list)
-    for name, pool in sorted(pools.items()):
-        models[pool.model].append(name)
     for number, hour in enumerate(window.split(HOUR_MS)):
-        for model, names in models.items():
-            rows: list[CellRow] = []
-            for name in names:
-                own = runs.get((name, number), [])
-                for part, price in _stretches_of_price(name, prices, hour):
-                    rows += _rows(own, pools[name], price, part)
-            if rows:
-                yield CapacityCell.of(cluster, model, hour, rows)
+        rows: dict[str, list[CellRow]] = defaultdict(list)
+        for name, pool in sorted(pools.items()):
+            own = runs.get((name, number), [])
+            for part, price in _stretches_of_price(pool, prices, hour):
+                rows[pool.model_at(part.start_ms)] += _rows(own, pool, price, part)
+        for model, found in rows.items():
+            if found:
+                yield CapacityCell.of(cluster, model, hour, found)
 
 
 def _rows(

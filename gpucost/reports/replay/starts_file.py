@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from tempfile import TemporaryFile
 from textwrap import indent
 from typing import IO
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gpucost.advisor.replay.history_record import ReplayHistory
@@ -41,47 +42,50 @@ class StartsFile:
     def __init__(self, history: ReplayHistory, format_: str) -> None:
         self._history, self._format = history, format_
         self._recorded = {each.uid: each.record for each in history.jobs}
-        self._made = TemporaryFile()  # noqa: SIM115 - it lives as long as this, and is closed by write
+        self._made: IO[bytes] | None = None
         self._parquet: pq.ParquetWriter | None = None
-        self._is_begun = False
+
+    def __enter__(self) -> StartsFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._made is not None:
+            self._made.close()
 
     def add(self, run: ScenarioRun) -> None:
-        """A scenario that is over."""
-        rows = self._rows(run)
+        """A scenario that is over: all of it, or nothing where that is interrupted."""
+        rows, parts = self._rows(run), []
         while chunk := tuple(islice(rows, ROWS_AT_ONCE)):
-            self._write(chunk)
+            parts.append(ReportTable(self._facts(), _COLUMNS, chunk))
+        is_first = self._made is None
+        if self._made is None:
+            self._made = TemporaryFile()  # noqa: SIM115 - __exit__ closes it
+        if self._format == "parquet":
+            part = pa.concat_tables(map(to_arrow, parts))
+            self._parquet = self._parquet or pq.ParquetWriter(self._made, part.schema, compression="zstd")
+            self._parquet.write_table(part)
+        elif self._format == "csv":
+            texts = [to_csv(each).partition("\n") for each in parts]
+            head = f"{texts[0][0]}\n" if is_first else ""
+            self._made.write(f"{head}{''.join(rest for _, _, rest in texts)}".encode())
+        else:
+            found = (dict(zip(_NAMES, row, strict=True)) for each in parts for row in each.rows)
+            text = ",".join(f"\n{indent(_text(each), '    ')}" for each in found)
+            self._made.write(f"{'' if is_first else ','}{text}".encode())
 
     def write(self, report: ReplayReport, target: IO[bytes]) -> None:
         """All of it, once; nothing may be added any more."""
+        assert self._made is not None
         if self._parquet is not None:
             self._parquet.close()
         self._made.seek(0)
         if self._format != "json":
             shutil.copyfileobj(self._made, target)
-        else:
-            found = {**document(report), "starts": []}
-            head, tail = json.dumps(found, ensure_ascii=False, sort_keys=True, indent=2).split(_EMPTY)
-            target.write(f'{head}\n  "starts": ['.encode())
-            shutil.copyfileobj(self._made, target)
-            target.write(f"\n  ]{tail}\n".encode())
-        self._made.close()
-
-    def _write(self, rows: tuple[tuple[Cell, ...], ...]) -> None:
-        table = ReportTable(self._facts(), _COLUMNS, rows)
-        if self._format == "parquet":
-            part = to_arrow(table)
-            if self._parquet is None:
-                self._parquet = pq.ParquetWriter(self._made, part.schema, compression="zstd")
-            self._parquet.write_table(part)
-        elif self._format == "csv":
-            text = to_csv(table)
-            self._made.write((text.partition("\n")[2] if self._is_begun else text).encode())
-        else:
-            for row in rows:
-                text = json.dumps(dict(zip(_NAMES, row, strict=True)), **_AS_DOCUMENT)
-                self._made.write(f"{',' if self._is_begun else ''}\n{indent(text, '    ')}".encode())
-                self._is_begun = True
-        self._is_begun = True
+            return
+        head, tail = _text({**document(report), "starts": []}).split(_EMPTY)
+        target.write(f'{head}\n  "starts": ['.encode())
+        shutil.copyfileobj(self._made, target)
+        target.write(f"\n  ]{tail}\n".encode())
 
     def _facts(self) -> dict[str, str]:
         history = self._history
@@ -105,4 +109,5 @@ class StartsFile:
                 yield (*head, "", "", 0, wait, 0, view.layer, known)
 
 
-_AS_DOCUMENT = {"ensure_ascii": False, "sort_keys": True, "indent": 2}
+def _text(found: Mapping[str, object]) -> str:
+    return json.dumps(found, ensure_ascii=False, sort_keys=True, indent=2)

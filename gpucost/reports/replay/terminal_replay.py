@@ -134,10 +134,11 @@ def _waits(found: ScenarioAnswer, *, is_base: bool) -> RenderableType:
 
 
 def _use(found: ScenarioAnswer, currency: str) -> RenderableType:
-    table = new_table(f"Scenario {display.visible(found.name)}: GPU-hours and money")
     shown = shown_groups(found)
     has_quota = any(each.borrowed_board_ms is not None for each in shown)
     has_money = any(each.nano is not None for each in shown)
+    title = "GPU-hours and money" if has_money else "GPU-hours"
+    table = new_table(f"Scenario {display.visible(found.name)}: {title}")
     charged = any(each.charged_nano is not None for each in shown)
     bound = any(each.contracts_nano is not None for each in shown)
     differs = any(each.nano_difference is not None for each in shown)
@@ -196,7 +197,7 @@ def _cluster(found: ScenarioAnswer, report: ReplayReport) -> RenderableType:
         ("capacity, GPU-h", display.hours(one.capacity_board_ms)),
         ("utilisation", display.percent(one.utilisation, 1)),
         ("free while somebody waited, GPU-h", display.hours(one.free_while_waiting_board_ms)),
-        ("of free time, on nodes in use", display.percent(one.fragmentation, 1)),
+        ("fragmentation", display.percent(one.fragmentation, 1)),
         ("Jain's index of use over quota", _number(one.jain)),
         ("slowdown, mean", _number(one.slowdown)),
     ]
