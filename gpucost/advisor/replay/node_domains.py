@@ -8,7 +8,6 @@ free are the nodes of the replay (``fifo_nodes``). Pure.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from gpucost.advisor.kueue.requests import QuotaRequest
@@ -32,8 +31,7 @@ class PoolDomains(NamedTuple):
     labels: tuple[Labels, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Seat:
+class _Seat(NamedTuple):
     pool: str
     node: int
 
@@ -73,7 +71,7 @@ class NodeDomains:
         for each in request.pod_sets:
             got = given[each.name]
             for resource, amount in each.each.items():
-                pool = pools_of.get((got.flavors.get(resource, ""), resource))
+                pool = pools_of.get((got.flavors.get(resource, ""), resource), "")
                 if pool in self.pools and amount:
                     wanted.append(
                         PlacementDemand(

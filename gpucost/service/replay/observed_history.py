@@ -39,6 +39,7 @@ from gpucost.cluster.objects.kueue import (
     FlavorResource,
     ResourceFlavor,
     ResourceGroup,
+    Topology,
 )
 from gpucost.cluster.objects.metadata import ObjectMeta
 from gpucost.cluster.objects.pods import PodTemplate
@@ -58,6 +59,8 @@ _TOGETHER_MS = 10 * MINUTE_MS
 """Pods of a batch job that begin this close to each other, or overlap, are one run."""
 _NEAR_MS = 2 * MINUTE_MS
 _FLAVOR_LABEL = "gpucost.replay/flavor"
+_ANYWHERE: Mapping[str, str] = {"unconstrained": "true"}
+"""The topology request of a job of which none is known, in a flavor that has a topology."""
 Row = dict[str, Any]
 
 
@@ -178,8 +181,31 @@ class _Builder:
                 pool,
                 resource,
                 self._share(resource, product, replicas),
+                labels=self._labels(pool, nodes),
             )
         return found
+
+    def _levels(self, flavor: str) -> tuple[str, ...]:
+        """Of its topology; empty where it has none, or nobody knows."""
+        if self.of.state is None:
+            return ()
+        known = {each.meta.name: each.levels for each in self.of.state.topologies.values()}
+        named = self.of.state.flavor_by_name.get(flavor)
+        return () if named is None else known.get(named.topology, ())
+
+    def _labels(self, flavor: str, nodes: Sequence[str]) -> tuple[Mapping[str, str], ...]:
+        """Of each node those that its flavor's topology is about, as they are now."""
+        levels = self._levels(flavor)
+        if not levels or self.of.state is None:
+            return ()
+        self.limits.append(
+            f"topology of {flavor}: domains are those that nodes have now; the last goes first"
+        )
+        known = {each.meta.name: each.meta.labels for each in self.of.state.nodes.values()}
+        return tuple(
+            {level: own[level] for level in levels if level in own}
+            for own in (known.get(node, {}) for node in nodes)
+        )
 
     def _share(self, resource: str, product: str, replicas: int) -> Fraction:
         try:
@@ -212,6 +238,7 @@ class _Builder:
     def _jobs(self, kueue: KueueRecord | None) -> Iterator[HistoryJob]:
         queues = {each.name for each in kueue.state.cluster_queues.values()} if kueue is not None else set()
         priorities = _priorities(self.of.state)
+        topologies = _topologies(self.of.state)
         by_job: dict[str, list[_Pod]] = defaultdict(list)
         alone: list[_Pod] = []
         for pod in self.pods:
@@ -226,7 +253,7 @@ class _Builder:
         unknown = lacking = 0
         for pods in [*by_job.values(), *([pod] for pod in alone)]:
             for n, runs in enumerate(self._attempts(pods)):
-                job = self._job(runs, n, queues, priorities)
+                job = self._job(runs, n, queues, priorities, topologies)
                 if job is None:
                     lacking += 1
                     continue
@@ -265,6 +292,7 @@ class _Builder:
         number: int,
         queues: set[str],
         priorities: Mapping[tuple[str, str], int],
+        topologies: Mapping[tuple[str, str, str, int], Mapping[str, str]],
     ) -> HistoryJob | None:
         first, last = runs[0][0], runs[-1]
         pods = [pod for run in runs for pod in run]
@@ -278,8 +306,16 @@ class _Builder:
             return None
         flavor = row["flavor"] or pool
         template = PodTemplate({}, node_selector={_FLAVOR_LABEL: flavor})
+        named, has_domains = (row["namespace"], row["workload"]), bool(self._levels(flavor))
         asked = tuple(
-            PodSetRequest(f"set-{n}", count, count, {resource: units}, template)
+            PodSetRequest(
+                f"set-{n}",
+                count,
+                count,
+                {resource: units},
+                template,
+                topologies.get((*named, resource, units), _ANYWHERE) if has_domains else {},
+            )
             for n, ((resource, units), count) in enumerate(sorted(sets.items()))
         )
         begun_ms, ended_ms = min(each.start_ms for each in last), max(each.end_ms for each in last)
@@ -300,7 +336,7 @@ class _Builder:
             name=f"{row['namespace']}/{row['job'] or row['pod']}",
             team=self.of.teams.team_of(holder, starts[0]),
             user=row["user"],
-            priority=priorities.get((row["namespace"], row["workload"]), 0),
+            priority=priorities.get(named, 0),
             pod_sets=asked,
             is_censored=lasts or was_killed,
             record=JobRecord(starts, evicted, None if lasts else ended_ms),
@@ -355,12 +391,23 @@ class _Builder:
         flavors = sorted({row["flavor"] for own in rows.values() for row in own})
         labelled = {
             f"flavor {each}": ResourceFlavor(
-                ObjectMeta(f"flavor {each}", "", each, 0, {}, {}), {_FLAVOR_LABEL: each}
+                ObjectMeta(f"flavor {each}", "", each, 0, {}, {}),
+                {_FLAVOR_LABEL: each},
+                topology=each if self._levels(each) else "",
             )
             for each in flavors
         }
+        domains = {
+            f"topology {each}": Topology(ObjectMeta(f"topology {each}", "", each, 0, {}, {}), levels)
+            for each in flavors
+            if (levels := self._levels(each))
+        }
         state = ClusterState(
-            self.window.start_ms, cluster_queues=queues, flavors=labelled, cohorts=dict(self._cohorts())
+            self.window.start_ms,
+            cluster_queues=queues,
+            flavors=labelled,
+            cohorts=dict(self._cohorts()),
+            topologies=domains,
         )
         config = (
             self.of.state.schedulers.kueue if self.of.state is not None else ClusterState(0).schedulers.kueue
@@ -524,6 +571,19 @@ def _priorities(state: ClusterState | None) -> dict[tuple[str, str], int]:
     if state is None:
         return {}
     return {(each.meta.namespace, each.meta.name): each.priority for each in state.workloads.values()}
+
+
+def _topologies(state: ClusterState | None) -> Mapping[tuple[str, str, str, int], Mapping[str, str]]:
+    """The request of each pod set, by namespace, workload, resource and units of one pod."""
+    if state is None:
+        return {}
+    return {
+        (each.meta.namespace, each.meta.name, resource, amount): pods.topology
+        for each in state.workloads.values()
+        for pods in each.pod_sets
+        for resource, amount in pods.template.requests.items()
+        if pods.topology
+    }
 
 
 def _whole(amount: float) -> int | None:
