@@ -392,6 +392,7 @@ ROUTES: dict[str, tuple[str, dict[str, str]]] = {
     "/v1/months/{month}/statement": (f"/v1/months/{MONTH}/statement", {"team": POISONS[23]}),
     "/v1/focus/{month}": (f"/v1/focus/{MONTH}", {"unpriced": "null"}),
     "/v1/focus/{month}/metadata": (f"/v1/focus/{MONTH}/metadata", {"unpriced": "null"}),
+    "/v1/focus/{month}/nodes": (f"/v1/focus/{MONTH}/nodes", {}),
     "/v1/digest": ("/v1/digest", {"week": WEEK}),
     "/v1/keys": ("/v1/keys", {}),
     "/v1/me": ("/v1/me", {}),

@@ -115,6 +115,7 @@ def _info(found: GpuNode) -> bytes:
         node.region,
         node.zone,
         node.pool,
+        node.provider_id,
     )
     further = {node_label_name(key): value for key, value in found.labels}
     return sample(NODE_INFO, open_labels(NODE_INFO, values, further), 1)

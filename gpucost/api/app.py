@@ -190,6 +190,7 @@ def create_app(
         reports.router,
         allocations.router,
         focus.router,
+        focus.changes,
         months.router,
         months.changes,
         replays.router,

@@ -113,7 +113,8 @@ class ClusterFrames:
     ``lacks`` names the frames that are empty because the source cannot provide them, each with the reason.
     ``source`` names where they come from, where that is not the same for all that a source returns.
     ``of_pods`` are the allocations as pods had them, where ``allocations`` are divided among the jobs of an
-    inner scheduler.
+    inner scheduler. ``provider_ids`` are nodes, each with the machine of a cloud that it is
+    (``spec.providerID``).
     """
 
     allocations: pd.DataFrame = field(default_factory=lambda: empty_frame(ALLOCATIONS))
@@ -135,3 +136,4 @@ class ClusterFrames:
     lacks: Mapping[str, str] = field(default_factory=dict)
     source: str = ""
     of_pods: pd.DataFrame | None = None
+    provider_ids: frozenset[tuple[str, str]] = frozenset()

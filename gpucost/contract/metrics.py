@@ -87,6 +87,8 @@ NODE_INFO_LABELS: Mapping[str, str] = {
     "topology_zone": "zone",
     "node_pool": "pool",
 }
+PROVIDER_ID = "provider_id"
+"""Label of gpucost_node_info and of kube_node_info: which machine of a cloud a node is."""
 NODE_LABEL_PREFIX = "label_"
 
 
@@ -147,9 +149,10 @@ POD_OWNER_INFO = _gauge(
 NODE_INFO = _gauge(
     "gpucost_node_info",
     "",
-    ("node", *NODE_INFO_LABELS),
+    ("node", *NODE_INFO_LABELS, PROVIDER_ID),
     "What a price can depend on: GPU product label, instance and capacity type, place, pool and the node "
-    "labels named in the settings as label_*; always 1.",
+    "labels named in the settings as label_*; and the machine of a cloud that it is (spec.providerID); "
+    "always 1.",
     label_prefix=NODE_LABEL_PREFIX,
 )
 NODE_BOARDS = _gauge(

@@ -31,6 +31,16 @@ class NodeFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeIdentity:
+    """Which machine of a cloud a node is (``spec.providerID``): invoices name machines. ``cluster`` is empty
+    where nobody says it."""
+
+    cluster: str
+    node: str
+    provider_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Rate:
     """What one GPU costs per hour, and where that number comes from.
 

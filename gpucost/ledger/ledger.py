@@ -3,8 +3,8 @@
 A facade: each method opens a transaction and makes one call into a wing (``usage``, ``waste``, ``stores``,
 ``retention``); SQL stands there and in ``sealed``, and nowhere outside ``gpucost.ledger``. Base classes hold
 what has a topic of its own: RetentionStore (rollups, pruning), SealingStore (months in files),
-NotificationStore (the outbox of messages), KeyRing (API keys), SessionRing (login sessions), JobHistory (runs
-of jobs), JobIndex (jobs by name), NameSearch (names by a part of them).
+NotificationStore (the outbox of messages), KeyRing (API keys), SessionRing (login sessions), NodeIdentities
+(machines of nodes), JobHistory (runs of jobs), JobIndex (jobs by name), NameSearch (names by a part of them).
 
 What every method promises:
 
@@ -58,6 +58,7 @@ from gpucost.ledger.retention.rollup import RetentionStore
 from gpucost.ledger.sealed.sealed_reader import SealedStore
 from gpucost.ledger.stores import findings, predictions
 from gpucost.ledger.stores.api_keys import KeyRing
+from gpucost.ledger.stores.node_identities import NodeIdentities
 from gpucost.ledger.stores.notifications import NotificationStore
 from gpucost.ledger.stores.predictions import MOST_FORETOLD, WaitPrediction
 from gpucost.ledger.stores.sessions import SessionRing
@@ -77,7 +78,15 @@ from gpucost.ledger.waste.waste_reader import FinalWaste
 
 
 class Ledger(
-    RetentionStore, SealingStore, NotificationStore, KeyRing, SessionRing, JobHistory, JobIndex, NameSearch
+    RetentionStore,
+    SealingStore,
+    NotificationStore,
+    KeyRing,
+    SessionRing,
+    NodeIdentities,
+    JobHistory,
+    JobIndex,
+    NameSearch,
 ):
     """Usage lines in a database, by window and month. One object may be shared by threads.
 
@@ -242,6 +251,13 @@ class Ledger(
                 job_uid=job_uid,
                 now_ms=self._now(),
             )
+
+    def note(self, author: str, action: str, subject: str, detail: str) -> bool:
+        """Add to the audit trail what changes no line of the ledger. What ``author`` did in the same words
+        within a day is there once, so that nobody fills the trail by asking again; then False. Texts are cut
+        to what a database can store."""
+        with self._database.write() as connection:
+            return writer.note(connection, author, action, subject, detail, self._now())
 
     def write_waste(
         self,

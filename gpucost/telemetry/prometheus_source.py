@@ -56,6 +56,7 @@ from gpucost.telemetry.evidence.frame_rows import (
     frames_of,
     node_births,
     pod_names,
+    provider_ids,
 )
 from gpucost.telemetry.evidence.nodes import read_nodes
 from gpucost.telemetry.evidence.pods import read_pods
@@ -137,7 +138,9 @@ class PrometheusSource:
         Raises NotCovered when the window is older than the source's memory or not yet complete,
         PartialResponse when an answer came with warnings, and the other SourceErrors of the client.
         """
-        return self._read(self._reader(cluster, window), window, _READ)
+        reader = self._reader(cluster, window)
+        found = self._read(reader, window, _READ)
+        return replace(found, provider_ids=provider_ids(reader, NODE_INFO.name))
 
     def _read(self, reader: ClusterReader, window: Window, wanted: Collection[str]) -> ClusterFrames:
         """Those of the frames of _READ that are ``wanted``, by name, with the frames that they need."""

@@ -243,6 +243,7 @@ NAMED = {
             *("reports/{month}", "months/{month}", "months/{month}/close", "months/{month}/chargeback"),
             *("months/{month}/statement", "months/{month}/statements", "months/{month}/charges"),
             *("months/{month}/forecast", "focus/{month}", "focus/{month}/metadata"),
+            *("focus/{month}/nodes", "focus/{month}/differences"),
             "months/{month}/replays",
             "months/{month}/replays/{name}",
         )

@@ -109,6 +109,13 @@ ROUTES = {
     ("GET", "/v1/reports/{month}"): Route(REPORT, READERS, 200),
     ("GET", "/v1/focus/{month}"): Route("/v1/focus/2026-10", READERS, 200),
     ("GET", "/v1/focus/{month}/metadata"): Route("/v1/focus/2026-10/metadata", READERS, 200),
+    ("GET", "/v1/focus/{month}/nodes"): Route("/v1/focus/2026-10/nodes", ACCOUNTANTS, 200),
+    ("POST", "/v1/focus/{month}/differences"): Route(
+        "/v1/focus/2026-10/differences",
+        frozenset({AccessRole.ADMIN}),
+        403,
+        {"file": "f", "digest": "0" * 64, "nodes": []},
+    ),
     ("GET", "/v1/allocations"): Route(f"/v1/allocations?{DAY}&group_by=team,job,user", READERS, 200),
     ("GET", "/v1/waste"): Route(f"/v1/waste?{DAY}", READERS, 200),
     ("GET", "/v1/changes"): Route(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,11 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from gpucost.cli.application import app
+from gpucost.domain.scope import EVERYTHING
+from gpucost.reports.focus.focus_columns import FocusDataset
+from tests.cli.api_server import served
 from tests.support.focus_rules import rows_of
-from tests.support.focus_world import CONTRACTS, focus_ledger
+from tests.support.focus_world import CONTRACTS, MONTH, focus_ledger
 
 Run = Callable[..., Result]
 
@@ -81,3 +85,49 @@ def test_an_export_reads_in_as_an_invoice_without_a_difference(run: Run, tmp_pat
     wrong = run("import", "focus", str(file), "--rate", "EUR")
     assert wrong.exit_code == 2
     assert "--rate" in wrong.stderr
+
+
+def test_a_server_gives_the_same_files_and_books_the_same(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("ChargePeriodStart", "ChargePeriodEnd", "ChargeCategory", "BilledCost", "EffectiveCost")
+    values = ("2026-10-01T00:00:00Z", "2026-10-01T01:00:00Z", "Usage", "100", "100", "USD", "i-1")
+    invoice = tmp_path / "aws, october.csv"
+    invoice.write_text(f"{','.join(names)},BillingCurrency,ResourceId\n{','.join(values)}\n", "utf-8")
+    asked = ("export", "focus", "2026-10", "--version", "1.4", "--output-dir")
+    read = ("import", "focus", str(invoice))
+    with served(f"sqlite:///{tmp_path / 'focus.db'}", tmp_path / "keys") as server:
+
+        def ask(*words: str, key: str = "root") -> Result:
+            monkeypatch.setenv("GPUCOST_TOKEN_FILE", str(server.key(key)))
+            return CliRunner().invoke(app, ["--server", server.url, *words])
+
+        server.ledger.identify_nodes("alpha", [("whole", "aws:///eu-1a/i-1")])
+        assert run(*asked, str(tmp_path / "here")).exit_code == 0
+        assert ask(*asked, str(tmp_path / "there")).exit_code == 0
+        files = sorted(file.name for file in (tmp_path / "here").iterdir())
+        assert files == sorted(file.name for file in (tmp_path / "there").iterdir())
+        for name in files:
+            assert (tmp_path / "here" / name).read_bytes() == (tmp_path / "there" / name).read_bytes()
+        here, there = (each(*read, "-f", "json") for each in (run, ask))
+        assert json.loads(here.stdout)["nodes"]
+        assert (there.exit_code, there.stdout) == (0, here.stdout)
+        assert ask(*read, "--as-adjustments").exit_code == 4  # the month is open
+        server.ledger.close_month(MONTH, author="ada", min_coverage=Fraction(0), reason="a test")
+        assert ask(*read, "--as-adjustments", key="fin").exit_code == 2
+        assert ask(*read, key="vera").exit_code == 2
+        assert server.ledger.adjustments(EVERYTHING, MONTH) == ()
+        assert "3 adjustments booked" in ask(*read, "--as-adjustments").stderr
+        assert "0 adjustments booked" in run(*read, "--as-adjustments").stderr
+        found = [entry for entry in server.ledger.audit(EVERYTHING) if entry.action.startswith("focus")]
+    exports = [entry.subject for entry in found if (entry.action, entry.author) == ("focus export", "root")]
+    assert sorted(exports) == sorted(f"2026-10 {dataset}" for dataset in FocusDataset)
+    [imported] = [entry for entry in found if entry.action == "focus import"]
+    assert imported.subject.startswith("2026-10 aws, october.csv ")
+    assert "3 adjustments" in imported.detail
+
+
+@pytest.mark.parametrize("words", ["export focus 2026-10 --contracts c.yaml", "import focus f --author a"])
+def test_what_a_server_decides_itself_is_refused(words: str) -> None:
+    result = CliRunner().invoke(app, ["--server", "http://127.0.0.1:9", *words.split()])
+    assert (result.exit_code, words.split()[3] in result.stderr) == (2, True)

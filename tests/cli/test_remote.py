@@ -99,6 +99,8 @@ COMMANDS = {
     "a month without windows": ("month", "status", "2026-08"),
     "what a close makes final": ("month", "close", "2026-10", "--dry-run"),
     "what an empty close makes final": ("month", "close", "2026-08", "--dry-run"),
+    "focus": ("export", "focus", "2026-10", "--unpriced", "null"),
+    "focus of a team": ("export", "focus", "2026-10", "--by", "team", "--team", "vision", "--version", "1.4"),
     "statement": ("statement", "2026-10", "--team", "nlp"),
     "statement json": ("statement", "2026-10", "--team", "nlp", "-f", "json"),
     "statement csv": ("statement", "2026-10", "--team", "vision", "-f", "csv"),

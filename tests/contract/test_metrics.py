@@ -27,6 +27,7 @@ from gpucost.contract.metrics import (
     POD_GPU_START,
     POD_METRICS,
     POD_OWNER_INFO,
+    PROVIDER_ID,
     SIGNAL_METRICS,
     STATE_UP,
     node_label_name,
@@ -124,7 +125,7 @@ def test_labels_must_be_the_metrics_own() -> None:
         series_name(POD_BUSY, {"namespace": "ns"})
     with pytest.raises(InputError, match="unknown label"):
         series_name(POD_BUSY, {**BUSY, "gpu": "0"})
-    info = {"node": "n", **dict.fromkeys(NODE_INFO_LABELS, "")}
+    info = {"node": "n", **dict.fromkeys((*NODE_INFO_LABELS, PROVIDER_ID), "")}
     tier = node_label_name("example.com/Tier")
     assert tier == "label_example_com_tier"
     assert series_name(NODE_INFO, {**info, tier: "gold"}) == f'gpucost_node_info{{{tier}="gold",node="n"}}'

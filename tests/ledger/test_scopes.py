@@ -33,6 +33,7 @@ ADMIN = "for who keeps the ledger, on the command line beside the database"
 WITHOUT_SCOPE = {
     **dict.fromkeys(("ingest", "write_batch", "settle", "close_month", "adjust", "write_waste"), WRITES),
     **dict.fromkeys(("save_findings", "foretell", "score_foretold", "fold", "forget", "add_up_days"), WRITES),
+    **dict.fromkeys(("identify_nodes", "note"), WRITES),
     **dict.fromkeys(("frontier", "unassessed", "live_findings", "foretold"), OWN),
     "final_waste": "for /metrics, which is bounded where it is answered (gpucost.api.metrics.collector)",
     "rates": "prices by ids that only scoped lines name",
@@ -86,9 +87,9 @@ SERVED = {
     "service/reporting/charge_reports.py": {"rates", "close_month", "month", "month_charges", "month_state"},
     # Closing is of all; prices by ids of scoped lines; predictions are looked up by jobs of scoped lines.
     "service/reporting/focus_corrections.py": {"month", "rates"},
-    "service/reporting/focus_exports.py": {"foretold", "mark", "month", "month_state", "rates"},
-    # On the command line beside the database: an invoice is of all teams.
-    "service/reporting/invoice_imports.py": {"adjust", "clusters", "extent", "month", "windows"},
+    "service/reporting/focus_exports.py": {"foretold", "mark", "month", "month_state", "note", "rates"},
+    # Adjustments are booked by who sees all teams and clusters.
+    "service/reporting/invoice_imports.py": {"adjust", "month", "note"},
     "service/reporting/month_closing.py": {"folded"},  # told to who sees every cluster
     # How far the clusters of a job reach that the caller sees.
     "service/reporting/report_service.py": {"extent", "rates"},

@@ -8,7 +8,9 @@ import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,19 +18,25 @@ import pytest
 
 from gpucost.domain.errors import InputError
 from gpucost.domain.money import NANO
-from gpucost.domain.scope import EVERYTHING
+from gpucost.domain.rates import NodeIdentity
+from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import HOUR_MS, Month, iso
-from gpucost.ledger import Ledger, MonthOpen
+from gpucost.ledger import Adjustment, Ledger, MonthOpen
 from gpucost.reports.focus.invoice_lines import (
     InvoiceLine,
     RefusedLine,
     invoice_lines,
-    resource_keys,
 )
-from gpucost.reports.focus.invoice_reconciliation import InvoiceCost, InvoiceReconciliation
+from gpucost.reports.focus.invoice_reconciliation import (
+    InvoiceCost,
+    InvoiceReconciliation,
+    NodeEvidence,
+    NodeLedger,
+    node_differences,
+)
 from gpucost.service.reporting.invoice_imports import (
-    NodeIdentity,
     book_differences,
+    ledger_nodes,
     opened,
     read_nodes,
     reconcile_file,
@@ -114,6 +122,14 @@ def write_csv(file: Path, rows: Sequence[Mapping[str, str]]) -> Path:
     return file
 
 
+def beside(ledger: Ledger, file: Path, given: Sequence[NodeIdentity], **more: Any) -> InvoiceReconciliation:
+    return reconcile_file(partial(ledger_nodes, ledger, EVERYTHING), file, given, **more)
+
+
+def book(ledger: Ledger, found: InvoiceReconciliation) -> tuple[Adjustment, ...]:
+    return book_differences(ledger, node_differences(found), found.file, found.digest, "ada")
+
+
 def causes_of(found: InvoiceReconciliation) -> dict[str, dict[str, Fraction]]:
     return {
         each.node: {part.cause.value: Fraction(part.nano, NANO) for part in each.causes}
@@ -122,7 +138,7 @@ def causes_of(found: InvoiceReconciliation) -> dict[str, dict[str, Fraction]]:
 
 
 def test_every_difference_is_named_with_its_amount(ledger: Ledger, tmp_path: Path) -> None:
-    found = reconcile_file(ledger, write_csv(tmp_path / "f.csv", month_rows()), IDENTITIES)
+    found = beside(ledger, write_csv(tmp_path / "f.csv", month_rows()), IDENTITIES)
     assert causes_of(found) == {
         "node-1": {"price": Fraction(44), "tax": Fraction("10.5"), "not_observed": Fraction(52)},
         "node-2": {"missing_hours": Fraction(72), "commitment": Fraction(-60), "not_observed": Fraction(48)},
@@ -166,7 +182,7 @@ def test_a_made_up_month_of_aws_with_three_known_differences(ledger: Ledger, tmp
     rows += [row(n, "i-0bbb", "-24", "SavingsPlanNegation") for n in range(20, HOURS)]
     pod = {"split_line_item_parent_resource_id": "i-0aaa", "split_line_item_split_cost": "9"}
     rows.append(row(5, "arn:aws:eks:pod/a", "0", **pod))
-    found = reconcile_file(ledger, write_csv(tmp_path / "cur.csv", rows), IDENTITIES)
+    found = beside(ledger, write_csv(tmp_path / "cur.csv", rows), IDENTITIES)
     assert causes_of(found) == {
         "node-1": {"price": Fraction(22)},
         "node-2": {"missing_hours": Fraction(72), "commitment": Fraction(-16)},
@@ -190,18 +206,18 @@ def test_split_parts_stand_for_a_node_without_lines_of_its_own(ledger: Ledger, t
         )
         for cost in ("9", "11")
     ]
-    found = reconcile_file(ledger, write_csv(tmp_path / "cur.csv", rows), IDENTITIES)
+    found = beside(ledger, write_csv(tmp_path / "cur.csv", rows), IDENTITIES)
     assert found.nodes[0].invoice_nano == 22 * NANO
 
 
 def test_the_difference_is_booked_once(ledger: Ledger, tmp_path: Path) -> None:
     file = write_csv(tmp_path / "f.csv", month_rows())
-    found = reconcile_file(ledger, file, IDENTITIES)
+    found = beside(ledger, file, IDENTITIES)
     with pytest.raises(MonthOpen):
-        book_differences(ledger, found, "ada")
+        book(ledger, found)
     assert ledger.adjustments(EVERYTHING, MONTH) == ()
     ledger.close_month(MONTH, author="ada", min_coverage=Fraction(0), reason="a test")
-    made = book_differences(ledger, found, "ada")
+    made = book(ledger, found)
     assert sum(each.nano for each in made) == sum(each.difference_nano for each in found.nodes)
     by_team = {each.team: each.nano for each in made}
     assert by_team == {
@@ -209,22 +225,22 @@ def test_the_difference_is_booked_once(ledger: Ledger, tmp_path: Path) -> None:
         "__unallocated__": 106_500_000_000 // 4,
         "blue": 60 * NANO,
     }
-    assert book_differences(ledger, reconcile_file(ledger, file, IDENTITIES), "ada") == ()
+    assert book(ledger, beside(ledger, file, IDENTITIES)) == ()
     dearer = month_rows()
     dearer[0] |= {"EffectiveCost": "30", "ContractedCost": "30"}
-    newer = reconcile_file(ledger, write_csv(tmp_path / "g.csv", dearer), IDENTITIES)
-    more = book_differences(ledger, newer, "ada")
+    newer = beside(ledger, write_csv(tmp_path / "g.csv", dearer), IDENTITIES)
+    more = book(ledger, newer)
     assert {each.team: each.nano for each in more} == {"red": 3 * NANO, "__unallocated__": NANO}
-    back = book_differences(ledger, reconcile_file(ledger, file, IDENTITIES), "ada")
+    back = book(ledger, beside(ledger, file, IDENTITIES))
     assert sum(each.nano for each in back) == -4 * NANO
 
 
 def test_two_currencies_need_a_rate(ledger: Ledger, tmp_path: Path) -> None:
     rows = [focus_row(0, "i-0aaa", "20", BillingCurrency="EUR"), focus_row(1, "i-0aaa", "24")]
     file = write_csv(tmp_path / "f.csv", rows)
-    found = reconcile_file(ledger, file, IDENTITIES)
+    found = beside(ledger, file, IDENTITIES)
     assert [(each.row, each.field, each.value) for each in found.refused] == [(2, "BillingCurrency", "EUR")]
-    found = reconcile_file(ledger, file, IDENTITIES, rates={"EUR": Fraction("1.1")})
+    found = beside(ledger, file, IDENTITIES, rates={"EUR": Fraction("1.1")})
     assert found.nodes[0].invoice_nano == 46 * NANO
 
 
@@ -234,11 +250,9 @@ def test_a_file_of_gzip_or_parquet_is_the_same_invoice(ledger: Ledger, tmp_path:
     packed.write_bytes(gzip.compress(file.read_bytes()))
     table = pa.Table.from_pylist(month_rows())
     pq.write_table(table, tmp_path / "f.parquet")
-    nodes = [
-        reconcile_file(ledger, each, IDENTITIES).nodes for each in (file, packed, tmp_path / "f.parquet")
-    ]
+    nodes = [beside(ledger, each, IDENTITIES).nodes for each in (file, packed, tmp_path / "f.parquet")]
     assert nodes[0] == nodes[1] == nodes[2]
-    billed = reconcile_file(ledger, file, IDENTITIES, cost=InvoiceCost.BILLED)
+    billed = beside(ledger, file, IDENTITIES, cost=InvoiceCost.BILLED)
     assert "commitment" not in causes_of(billed)["node-2"]
 
 
@@ -253,20 +267,68 @@ def test_nodes_are_read_of_what_kubectl_prints() -> None:
             read_nodes(wrong, "nodes")
 
 
+_SET = "providers/Microsoft.Compute/virtualMachineScaleSets/aks/virtualMachines/3"
+PROVIDERS = {
+    "aws": "aws:///eu-1a/i-0abc",
+    "gce": "gce://p/z/gke-1",
+    "azure": f"azure:///subscriptions/s/resourceGroups/g/{_SET}",
+    "machine": "azure:///subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/vm-1",
+    "other": "ocid1.instance.oc1.eu-1.abc",
+}
+
+
 @pytest.mark.parametrize(
-    ("resource", "provider"),
+    ("resource", "node"),
     [
-        ("arn:aws:ec2:eu-1:123:instance/i-0abc", "aws:///eu-1a/i-0abc"),
-        ("i-0abc", "aws:///eu-1a/i-0abc"),
-        ("//compute.googleapis.com/projects/p/zones/z/instances/gke-1", "gce://p/z/gke-1"),
-        (
-            "/subscriptions/s/resourceGroups/G/providers/Microsoft.Compute/virtualMachineScaleSets/aks/virtualMachines/3",
-            "azure:///subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachineScaleSets/aks/virtualMachines/3",
-        ),
+        ("arn:aws:ec2:eu-1:123:instance/i-0abc", "aws"),
+        ("arn:aws-us-gov:ec2:eu-1:123:instance/i-0abc", "aws"),
+        ("i-0abc", "aws"),
+        ("I-0ABC ", "aws"),
+        ("//compute.googleapis.com/projects/p/zones/z/instances/gke-1", "gce"),
+        ("https://www.googleapis.com/compute/v1/projects/p/zones/z/instances/gke-1", "gce"),
+        (f"/subscriptions/s/resourceGroups/G/{_SET}", "azure"),
+        (f"/SUBSCRIPTIONS/S/RESOURCEGROUPS/G/{_SET.upper()}", "azure"),
+        ("/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/VM-1", "machine"),
+        ("ocid1.instance.oc1.eu-1.abc", "other"),
+        # What is beside a machine, and may have its name.
+        ("//compute.googleapis.com/projects/p/zones/z/disks/gke-1", None),
+        ("arn:aws:ec2:eu-1:123:volume/i-0abc", None),
+        ("arn:aws:eks:eu-1:123:pod/prod/ns/i-0abc", None),
+        ("arn:aws:s3:::i-0abc", None),
+        ("/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/disks/vm-1", None),
+        ("/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachineScaleSets/aks", None),
+        ("i-0ab", None),
+        ("", None),
     ],
 )
-def test_a_resource_is_found_by_its_provider_id(resource: str, provider: str) -> None:
-    assert {*resource_keys(resource)} & {*resource_keys(provider)}
+def test_a_resource_is_found_by_its_provider_id(resource: str, node: str | None) -> None:
+    names = NodeLedger()
+    for name, provider in PROVIDERS.items():
+        names.add(("c", name), provider, NodeEvidence.CLUSTER)
+    found = names.find(resource, "")
+    assert (found and found[1]) == node
+
+
+def test_what_the_cluster_says_wins_over_a_file_and_that_over_names() -> None:
+    names = NodeLedger()
+    names.add(("c", "i-1"), "i-1", NodeEvidence.NAME)
+    names.add(("c", "of-file"), "aws:///z/i-1", NodeEvidence.GIVEN)
+    assert names.find("i-1", "") == ("c", "of-file")
+    names.add(("c", "of-cluster"), "aws:///z/i-1", NodeEvidence.CLUSTER)
+    assert names.find("i-1", "") == ("c", "of-cluster")
+    # Two nodes that say they are one machine: neither is believed.
+    names.add(("d", "another"), "aws:///z/i-1", NodeEvidence.CLUSTER)
+    assert names.find("i-1", "") == ("c", "of-file")
+
+
+def test_the_ledger_knows_machines_without_a_file(ledger: Ledger, tmp_path: Path) -> None:
+    file = write_csv(tmp_path / "f.csv", month_rows())
+    assert not causes_of(beside(ledger, file, []))
+    found = [(each.node, each.provider_id) for each in IDENTITIES]
+    assert [ledger.identify_nodes("alpha", found) for _ in range(2)] == [2, 0]
+    assert beside(ledger, file, []) == beside(ledger, file, IDENTITIES)
+    assert ledger.node_identities(scope=Scope(frozenset({"red"}))) == ()
+    assert ledger.node_identities(scope=Scope(None, frozenset({"beta"}))) == ()
 
 
 def test_wrong_rows_are_refused_one_by_one() -> None:
@@ -298,7 +360,7 @@ def test_a_file_that_is_no_invoice_is_refused(ledger: Ledger, tmp_path: Path, co
     file = tmp_path / "f.csv"
     file.write_bytes(content)
     with pytest.raises(InputError):
-        reconcile_file(ledger, file, IDENTITIES)
+        beside(ledger, file, IDENTITIES)
 
 
 def test_a_sample_of_the_foundation_reads_in(ledger: Ledger) -> None:
@@ -306,5 +368,5 @@ def test_a_sample_of_the_foundation_reads_in(ledger: Ledger) -> None:
         lines = [*found]
     assert all(isinstance(each, InvoiceLine) for each in lines)
     assert len(lines) == 25
-    report = reconcile_file(ledger, DATA / "foundation-sample-1.0.csv", [])
+    report = beside(ledger, DATA / "foundation-sample-1.0.csv", [])
     assert {each.cause.value for each in report.outside} <= {"not_in_cluster", "tax", "commitment"}

@@ -58,9 +58,11 @@ def with_windows(found: Pipeline, window_ms: int, batch_ms: int) -> Pipeline:
 
 
 def test_a_day_is_ingested_and_adds_up(ledger: Ledger, clock: Clock) -> None:
-    lines = pipeline(ledger, MemorySource(frames()), clock)
+    machines = frozenset({("a", "aws:///eu-1a/i-1"), ("b", "aws:///eu-1a/i-2")})
+    lines = pipeline(ledger, MemorySource(replace(frames(), provider_ids=machines)), clock)
     outcome = lines.ingest("c", lines.pending("c", DAY))
     assert (outcome.ingested, outcome.changed, outcome.failures) == (24, 24, ())
+    assert {(each.node, each.provider_id) for each in ledger.node_identities()} == machines
     found = totals(ledger)
     assert sum(ms for ms, _ in found.values()) == 16 * 24 * HOUR_MS
     assert sum(nano for _, nano in found.values()) == 16 * 24 * 2_500_000_000

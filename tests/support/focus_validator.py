@@ -1,8 +1,8 @@
 """focus-validator over our exports: what fails must stand on the reviewed list.
 
 The validator lives in an environment of its own (``make focus-check`` makes it, with Python 3.12): it pins
-packages that we do not, and is no dependency. It reads files beside its package, so it runs there. Its exit
-code is 0 whatever fails; a run without its summary, or whose failures are not as many as the summary says,
+packages that we do not, and is no dependency. It reads files beside its package, and writes a log where it
+runs: that is a temporary folder, with links to what is beside its package. Its exit code is 0 whatever fails; a run without its summary, or whose failures are not as many as the summary says,
 counts as failed.
 
     python -m tests.support.focus_validator FOLDER_OF_ENVIRONMENT
@@ -62,9 +62,19 @@ def validate(environment: Path, file: Path) -> ValidatorRun:
     [home] = environment.glob("lib/python3.*/site-packages")
     program = (environment / "bin" / "focus-validator").absolute()
     options = ("--data-file", str(file), "--validate-version", "1.2", "--block-download", *ALL)
-    found = subprocess.run(
-        [str(program), *options], cwd=home, capture_output=True, text=True, check=False, timeout=600, env={}
-    )
+    with tempfile.TemporaryDirectory() as folder:
+        for each in home.iterdir():
+            if each.suffix != ".log":
+                (Path(folder) / each.name).symlink_to(each.absolute())
+        found = subprocess.run(
+            [str(program), *options],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=600,
+            env={},
+        )
     if found.returncode:
         raise UnreadableRun(f"exit code {found.returncode}: {found.stderr[-500:]}")
     return parse_run(found.stdout)

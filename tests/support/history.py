@@ -27,6 +27,7 @@ from gpucost.contract.metrics import (
     POD_GPU_REQUEST,
     POD_GPU_START,
     POD_OWNER_INFO,
+    PROVIDER_ID,
     STATE_UP,
 )
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS
@@ -118,7 +119,8 @@ class Node:
         }
         node = {"node": self.name}
         units = {**node, "resource": str(state["resource"])}
-        info = {**node, **dict.fromkeys(NODE_INFO_LABELS, ""), "product": str(state["product"])}
+        info = {**node, **dict.fromkeys((*NODE_INFO_LABELS, PROVIDER_ID), "")}
+        info["product"] = str(state["product"])
         info |= self.labels
         yield NODE_INFO, info, 1.0
         yield NODE_BOARDS, node, float(self.units)

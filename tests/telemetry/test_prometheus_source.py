@@ -87,7 +87,7 @@ def histories() -> list[History]:
     ha = plain_pods()
     relabelled = plain_pods()
     nodes = [
-        Node("n1", labels={"label_example_com_tier": "gold"}),
+        Node("n1", labels={"label_example_com_tier": "gold", "provider_id": "aws:///eu-1a/i-1"}),
         Node("n2", start=at(2) + 500, end=at(9) + 700),
         Node("cordoned", changes={at(3): {"schedulable": 0}, at(4): {"schedulable": 1}}),
         Node("broken", changes={at(5): {"units": 7}, at(6) + 1: {"units": 8}}),
@@ -330,7 +330,9 @@ def test_capacity_changes_at_the_first_scrape_that_shows_it(source: PrometheusSo
 
 def test_node_labels_come_back_under_their_own_names(url: str) -> None:
     with PrometheusClient(url) as client:
-        nodes = make_source(client, node_labels=("example.com/tier", "zone")).read("nodes", DAY).nodes
+        frames = make_source(client, node_labels=("example.com/tier", "zone")).read("nodes", DAY)
+    nodes = frames.nodes
+    assert frames.provider_ids == {("n1", "aws:///eu-1a/i-1")}
     labels = dict(zip(nodes["node"], nodes["labels"], strict=True))
     assert (labels["n1"], labels["gone"]) == ('{"example.com/tier": "gold"}', "{}")
 
@@ -415,8 +417,8 @@ def test_few_queries_are_sent_and_their_time_is_told(source: PrometheusSource) -
     source.read("plain", DAY)
     # Six for memory, four hours each; seven for counters: labels, how many, two readings, starts, falls;
     # five for whom to believe: jobs, and of either exporter its heartbeats and targets; one for exporters of
-    # other makers' GPUs and one for claims that are not known, of which there are none.
-    assert source.stats.queries <= 14 + 6 + 7 + 5 + 1 + 1
+    # other makers' GPUs and one for claims that are not known, of which there are none; one for machines.
+    assert source.stats.queries <= 14 + 6 + 7 + 5 + 1 + 1 + 1
     assert source.stats.series > 0
     assert source.stats.query_seconds > 0
     assert NODE_LABEL_PREFIX not in source.name

@@ -125,5 +125,7 @@ Responder = Annotated[
 Accountant = Annotated[Principal, Depends(_require(AccessRole.FINANCE, AccessRole.ADMIN))]
 """Who may see what all teams pay."""
 Closer = Annotated[Principal, Depends(_require(AccessRole.ADMIN, what="close a month"))]
+Adjuster = Annotated[Principal, Depends(_require(AccessRole.ADMIN, what="book an adjustment"))]
+"""Who may correct closed months."""
 Keeper = Annotated[Principal, Depends(_require(AccessRole.TEAM_ADMIN, AccessRole.ADMIN, what="keep keys"))]
 Alerter = Annotated[Principal, Depends(_require(AccessRole.ALERTS, AccessRole.ADMIN, what="send this"))]

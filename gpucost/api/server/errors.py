@@ -33,6 +33,7 @@ from gpucost.domain.errors import (
     MonthClosed,
     shorten,
 )
+from gpucost.ledger.db.records import MonthOpen
 from gpucost.notify.alertmanager import MAX_BYTES
 
 ADVICE_PATH = "/v1/advisor/advice"
@@ -463,7 +464,7 @@ async def _ledger_unavailable(_: Request, error: Exception) -> Response:
 async def _ledger_error(request: Request, error: Exception) -> Response:
     """The ledger refused: with its own state as the reason (409), or for a reason that stands in the log only
     (503)."""
-    if isinstance(error, LedgerConflict | MonthClosed):
+    if isinstance(error, LedgerConflict | MonthClosed | MonthOpen):
         return ApiError(HTTPStatus.CONFLICT, "ledger_conflict", str(error)).response()
     logger.error("ledger error: %s", shorten(str(error), 500))
     return await _ledger_unavailable(request, error)

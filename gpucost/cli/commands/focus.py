@@ -3,10 +3,11 @@ beside the ledger."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Literal
+from typing import IO, TYPE_CHECKING, Annotated, Literal, Protocol
 
 import typer
 
@@ -20,11 +21,13 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
     from gpucost.charges.contract_terms import ContractBook
+    from gpucost.cli.remote.api_client import RemoteApi
+    from gpucost.domain.rates import NodeIdentity
     from gpucost.domain.time import Month
     from gpucost.ledger import Ledger
     from gpucost.reports.focus.focus_columns import FocusDataset
+    from gpucost.reports.focus.invoice_reconciliation import InvoiceReconciliation, LedgerNodes
     from gpucost.service.reporting.focus_exports import FocusExports, FocusRequest
-    from gpucost.service.reporting.invoice_imports import NodeIdentity
 
 export_app = typer.Typer(no_args_is_help=True, help="The bill for other systems.", rich_markup_mode=None)
 import_app = typer.Typer(no_args_is_help=True, help="Bills of others.", rich_markup_mode=None)
@@ -82,7 +85,7 @@ def export_focus(
     """
     from gpucost.domain.time import Month
     from gpucost.reports.focus.charge_corrections import CorrectionStyle
-    from gpucost.reports.focus.focus_columns import FocusDataset, FocusVersion, datasets_of
+    from gpucost.reports.focus.focus_columns import FocusVersion
     from gpucost.service.reporting.focus_exports import FocusRequest
 
     with fields_as({"month": "MONTH"}):
@@ -91,35 +94,128 @@ def export_focus(
         raise InputError("--output-dir", str(output_dir), "without --output")
     refuse_table_file(False, output)
     request = FocusRequest(wanted, FocusVersion(version), by, grain, CorrectionStyle(corrections), unpriced)
-    with _exports(context_of(ctx), wanted, team, cluster, contracts) as exports:
-        if output_dir is None:
-            _write(exports, request, FocusDataset(dataset), format_, output)
+    context = context_of(ctx)
+    remote = context.remote()
+    with fields_as(_FIELDS):
+        if remote is not None:
+            _export(
+                _of_server(remote, team, cluster, contracts), request, dataset, format_, output, output_dir
+            )
             return
-        output_dir.mkdir(parents=True, exist_ok=True)
-        written = 0
-        for each in datasets_of(request.version):
-            if each is FocusDataset.CONTRACT_COMMITMENT and exports.contracts is None:
-                continue
-            name = f"{wanted}-{each}.{format_}"
-            _write(exports, request, each, format_, output_dir / name)
-            written += 1
-        write(_json(exports.metadata(request)), output_dir / f"{wanted}-metadata.json")
-    complain(f"{written + 1} files written to {output_dir}")
+        with _exports(context, wanted, team, cluster, contracts) as exports:
+            _export(_OfLedger(exports), request, dataset, format_, output, output_dir)
 
 
-def _json(document: dict[str, object]) -> str:
+class _Source(Protocol):
+    """A ledger, or a server."""
+
+    @property
+    def of_all_clusters(self) -> bool:
+        """Contracts are of all clusters: else there are none."""
+
+    def write(
+        self, request: FocusRequest, dataset: FocusDataset, format_: str, target: IO[bytes]
+    ) -> None: ...
+
+    def metadata(self, request: FocusRequest) -> Mapping[str, object]: ...
+
+
+@dataclass(frozen=True)
+class _OfLedger:
+    exports: FocusExports
+
+    @property
+    def of_all_clusters(self) -> bool:
+        return self.exports.scope.clusters is None
+
+    def write(self, request: FocusRequest, dataset: FocusDataset, format_: str, target: IO[bytes]) -> None:
+        self.exports.check(request, dataset)
+        self.exports.note(request, dataset, format_, user())
+        self.exports.write(request, dataset, format_, target)
+
+    def metadata(self, request: FocusRequest) -> Mapping[str, object]:
+        return self.exports.metadata(request)
+
+
+@dataclass(frozen=True)
+class _OfServer:
+    remote: RemoteApi
+    seen: Mapping[str, str | None]
+    of_all_clusters: bool
+
+    def write(self, request: FocusRequest, dataset: FocusDataset, format_: str, target: IO[bytes]) -> None:
+        from gpucost.service.reporting.rendering import ReportFormat
+
+        asked = self._asked(request) | {"dataset": dataset.value}
+        self.remote.focus_file(request.month, ReportFormat(format_), target, **asked)
+
+    def metadata(self, request: FocusRequest) -> Mapping[str, object]:
+        return self.remote.focus_metadata(request.month, **self._asked(request))
+
+    def _asked(self, request: FocusRequest) -> dict[str, str | None]:
+        return {
+            **self.seen,
+            "version": request.version.value,
+            "by": request.by,
+            "grain": request.grain,
+            "corrections": request.corrections.value,
+            "unpriced": request.unpriced,
+        }
+
+
+def _of_server(remote: RemoteApi, team: str | None, cluster: str | None, contracts: Path | None) -> _OfServer:
+    if contracts is not None:
+        allowed = "no --contracts: a server goes by those of its charge policy"
+        raise InputError("--contracts", str(contracts), allowed)
+    is_whole = cluster is None and remote.me().clusters is None
+    return _OfServer(remote, {"team": team, "cluster": cluster}, is_whole)
+
+
+def _export(
+    source: _Source,
+    request: FocusRequest,
+    dataset: str,
+    format_: str,
+    output: Path | None,
+    output_dir: Path | None,
+) -> None:
+    """One dataset to ``output``, or all of the version into ``output_dir``."""
+    from gpucost.reports.focus.focus_columns import FocusDataset, datasets_of
+
+    def write_one(which: FocusDataset, file: Path | None) -> None:
+        def make(target: IO[bytes]) -> None:
+            source.write(request, which, format_, target)
+
+        write_made(make, file, is_binary=format_ == "parquet")
+
+    if output_dir is None:
+        write_one(FocusDataset(dataset), output)
+        return
+    _make_folder(output_dir)
+    wanted = [
+        each
+        for each in datasets_of(request.version)
+        if source.of_all_clusters or each is not FocusDataset.CONTRACT_COMMITMENT
+    ]
+    for each in wanted:
+        write_one(each, output_dir / f"{request.month}-{each}.{format_}")
+    write(_json(source.metadata(request)), output_dir / f"{request.month}-metadata.json")
+    complain(f"{len(wanted) + 1} files written to {output_dir}")
+
+
+def _make_folder(folder: Path) -> None:
+    """Raises InputError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        allowed = f"a folder that can be made ({error.strerror})"
+        raise InputError("--output-dir", str(folder), allowed) from None
+
+
+def _json(document: Mapping[str, object]) -> str:
     import json
 
     return json.dumps(document, ensure_ascii=False, indent=2) + "\n"
-
-
-def _write(
-    exports: FocusExports, request: FocusRequest, dataset: FocusDataset, format_: str, output: Path | None
-) -> None:
-    def make(target: IO[bytes]) -> None:
-        exports.write(request, dataset, format_, target)
-
-    write_made(make, output, is_binary=format_ == "parquet")
 
 
 _FIELDS = {
@@ -148,7 +244,7 @@ def _exports(
     from gpucost.service.reporting.focus_exports import FocusExports
     from gpucost.service.reporting.team_names import allowed_teams
 
-    with fields_as(_FIELDS), context.ledger() as ledger:
+    with context.ledger() as ledger:
         if not ledger.windows(month.window):
             raise InputError("MONTH", str(month), held(ledger, "a month of"))
         seen = EVERYTHING
@@ -197,7 +293,8 @@ def import_focus(
         list[str] | None,
         typer.Option(
             metavar="[CLUSTER=]FILE",
-            help="Provider ids of nodes: kubectl get nodes -o json, or CSV with cluster, node, provider_id.",
+            help="Provider ids that the ledger lacks: kubectl get nodes -o json, or CSV with cluster, node, "
+            "provider_id.",
         ),
     ] = None,
     month: Annotated[str | None, typer.Option(help="Of this month only; else all of the file.")] = None,
@@ -222,24 +319,43 @@ def import_focus(
     Nothing is written without --as-adjustments. Rows that cannot be read are refused one by one, with the
     reason.
     """
+    from functools import partial
+
+    from gpucost.domain.scope import EVERYTHING
     from gpucost.domain.time import Month
     from gpucost.reports.base.document import to_json
-    from gpucost.reports.focus.invoice_reconciliation import InvoiceCost
+    from gpucost.reports.focus.invoice_reconciliation import InvoiceCost, node_differences
     from gpucost.reports.focus.terminal_invoice import print_reconciliation
-    from gpucost.service.reporting.invoice_imports import book_differences, reconcile_file
+    from gpucost.service.reporting.invoice_imports import book_differences, ledger_nodes, reconcile_file
 
     refuse_table_file(format_ == "table", output)
     context = context_of(ctx)
-    with fields_as({"month": "--month"}), context.ledger() as ledger:
-        found = reconcile_file(
-            ledger,
+    remote = context.remote()
+    if remote is not None and author is not None:
+        raise InputError("--author", author, "no --author: the server records who the key is of")
+
+    def read(known: Callable[[Month], LedgerNodes]) -> InvoiceReconciliation:
+        return reconcile_file(
+            known,
             file,
             _identities(nodes or []),
             cost=InvoiceCost(cost),
             rates=_rates(rate or []),
             month=None if month is None else Month.parse(month),
         )
-        made = book_differences(ledger, found, author or user()) if as_adjustments else ()
+
+    made = 0
+    with fields_as({"month": "--month"}):
+        if remote is not None:
+            found = read(remote.ledger_nodes)
+            if as_adjustments:
+                made = remote.book_differences(node_differences(found), found.file, found.digest)
+        else:
+            with context.ledger() as ledger:
+                found = read(partial(ledger_nodes, ledger, EVERYTHING))
+                if as_adjustments:
+                    wanted, who = node_differences(found), author or user()
+                    made = len(book_differences(ledger, wanted, found.file, found.digest, who))
     if format_ == "json":
         write(to_json(found), output)
     else:
@@ -249,7 +365,7 @@ def import_focus(
     if found.refused_count:
         complain(f"{found.refused_count} of {found.lines + found.refused_count} rows were not read")
     if as_adjustments:
-        complain(f"{len(made)} adjustments booked")
+        complain(f"{made} adjustments booked")
 
 
 _MOST_SHOWN = 10

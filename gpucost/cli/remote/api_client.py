@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote, urlsplit
 
 import httpx2
@@ -36,6 +36,7 @@ from gpucost.reports.base.document import (
 from gpucost.reports.charges.charge_previews import ChargebackPreview
 from gpucost.reports.charges.charge_statements import TeamStatement
 from gpucost.reports.digest.week_model import WeekDigest
+from gpucost.reports.focus.invoice_reconciliation import LedgerNodes, NodeDifference
 from gpucost.reports.job.job_receipt import JobReceipt
 from gpucost.reports.job.job_report import JobMatches, JobReport
 from gpucost.reports.live.state_facts import StateFacts
@@ -64,7 +65,8 @@ A = TypeVar("A", "Advice", "Explanation")
 JSON = "application/json"
 LEDGER_HEADER = "Gpucost-Ledger"
 MOST_BYTES = 512 * 1024 * 1024
-_CONNECT_S, _READ_S = 10.0, 120.0
+_MOST_FILE_BYTES = 64 * 1024**3
+_CONNECT_S, _READ_S, _FILE_S = 10.0, 120.0, 3_600.0
 
 
 class ApiClient:
@@ -89,7 +91,20 @@ class ApiClient:
         """The answer of a GET as the content of a file."""
         return self._ask(path, params, None, media_type)
 
-    def _ask(self, path: str, params: Mapping[str, str], body: object, media_type: str) -> bytes:
+    def download(self, path: str, params: Mapping[str, str], media_type: str, sink: IO[bytes]) -> None:
+        """The answer of a GET into ``sink``, which is worth nothing where this raises. The server may take
+        long before it begins to answer."""
+        self._ask(path, params, None, media_type, sink)
+
+    def _ask(
+        self,
+        path: str,
+        params: Mapping[str, str],
+        body: object,
+        media_type: str,
+        sink: IO[bytes] | None = None,
+    ) -> bytes:
+        """The content; nothing where it went into ``sink``."""
         target = self._target
         # A response that is compressed could hold more than fits here.
         headers = {"Accept": media_type, "Accept-Encoding": "identity"}
@@ -97,7 +112,7 @@ class ApiClient:
             headers["Authorization"] = f"Bearer {target.credential.read()}"
         client = httpx2.Client(
             verify=self._tls(),
-            timeout=httpx2.Timeout(_READ_S, connect=_CONNECT_S),
+            timeout=httpx2.Timeout(_READ_S if sink is None else _FILE_S, connect=_CONNECT_S),
             follow_redirects=False,
             trust_env=target.url.startswith("https:"),
         )
@@ -107,7 +122,7 @@ class ApiClient:
                 client,
                 client.stream(method, url, params=dict(params), headers=headers, json=body) as response,
             ):
-                content = self._content(response)
+                content = self._content(response, sink if response.is_success else None)
         except httpx2.TimeoutException:
             raise SourceTimeout(f"{target.url} does not answer in time; trying again is safe") from None
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
@@ -126,13 +141,17 @@ class ApiClient:
             found = str(self._target.ca_file)
             raise InputError("--ca-file", found, "a PEM file of certificate authorities") from None
 
-    def _content(self, response: httpx2.Response) -> bytes:
+    def _content(self, response: httpx2.Response, sink: IO[bytes] | None) -> bytes:
         parts, size = [], 0
+        most = MOST_BYTES if sink is None else _MOST_FILE_BYTES
         for part in response.iter_raw():
             size += len(part)
-            if size > MOST_BYTES:
-                raise self._strange(f"more than {MOST_BYTES} bytes")
-            parts.append(part)
+            if size > most:
+                raise self._strange(f"more than {most} bytes")
+            if sink is None:
+                parts.append(part)
+            else:
+                sink.write(part)
         return b"".join(parts)
 
     def _check(self, response: httpx2.Response, content: bytes, media_type: str) -> None:
@@ -208,6 +227,8 @@ _TYPES = {
 _TYPES[ReportFormat.JSON] = JSON
 _A_KEY = re.compile(r"gpc_[a-z0-9-]+_[A-Za-z0-9_-]+")
 _MOST_PAGES, _MOST_TRIES = 10_000, 20
+# A body has at most 64 KiB where the settings do not say otherwise.
+_NODES_AT_ONCE, _LONGEST_FILE = 25, 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +288,40 @@ class RemoteApi:
         wanted = _given({**params, "format": str(format_)})
         content = self._client.file(f"/v1/reports/{_part(month)}", wanted, _TYPES[format_])
         return content if format_ is ReportFormat.PARQUET else self._text(content)
+
+    def focus_file(self, month: Month, format_: ReportFormat, sink: IO[bytes], **params: str | None) -> None:
+        """A dataset of a month as FOCUS, which may be larger than memory."""
+        wanted = _given({**params, "format": str(format_)})
+        self._client.download(f"/v1/focus/{month}", wanted, _TYPES[format_], sink)
+
+    def focus_metadata(self, month: Month, **params: str | None) -> Mapping[str, object]:
+        found = self._client.json(f"/v1/focus/{month}/metadata", _given(params))
+        if not isinstance(found, dict):
+            raise self._strange("no metadata")
+        return found
+
+    def ledger_nodes(self, month: Month) -> LedgerNodes:
+        """What the server's ledger has of each node, for an invoice to be put beside."""
+        found = self._client.json(f"/v1/focus/{month}/nodes")
+        return self._read(read_document, LedgerNodes, found)
+
+    def book_differences(
+        self, found: Mapping[Month, Sequence[NodeDifference]], file: str, digest: str
+    ) -> int:
+        """How many adjustments were booked. Raises LedgerConflict before anything is booked where a month is
+        open."""
+        for month in sorted(found):
+            for each in self.months(month).months:
+                if not each.is_closed:
+                    raise LedgerConflict(f"{month} is open: an adjustment corrects a closed month")
+        booked = 0
+        for month, nodes in sorted(found.items()):
+            for at in range(0, len(nodes), _NODES_AT_ONCE):
+                some = [asdict(each) for each in nodes[at : at + _NODES_AT_ONCE]]
+                body = {"file": file[:_LONGEST_FILE], "digest": digest, "nodes": some}
+                answer = self._client.json(f"/v1/focus/{month}/differences", body=body)
+                booked += self._read(read_part, _BookedDifferences, answer).booked
+        return booked
 
     def month(self, month: str, **params: str | None) -> MonthReport:
         found = self._client.json(f"/v1/reports/{_part(month)}", _given(params))
@@ -483,6 +538,11 @@ class RemoteApi:
             return content.decode()
         except UnicodeDecodeError:
             raise SourceUnreachable(f"{self.url} answers text that is not UTF-8") from None
+
+
+@dataclass(frozen=True, slots=True)
+class _BookedDifferences:
+    booked: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,7 @@ class Node:
     spec.unschedulable. ``drain`` is the first of CLOSING_CONDITIONS that holds, ``maintenance`` of
     MAINTENANCE_CONDITIONS: an administrator says so, and decides whether maintenance keeps pods from the
     node. ``split_gpus`` are those that HAMi
-    hands out in parts. Times in ms.
+    hands out in parts. ``provider_id`` says which machine of a cloud it is. Times in ms.
     """
 
     meta: ObjectMeta
@@ -95,6 +95,7 @@ class Node:
     drain: str = ""
     maintenance: str = ""
     split_gpus: tuple[SplitGpu, ...] = ()
+    provider_id: str = ""
 
     @property
     def labels(self) -> Labels:

@@ -131,6 +131,7 @@ def node(found: Mapping[str, Any]) -> Node:
         flaws=tuple(root.flaws),
         split_gpus=split,
         drain=next((each for each in CLOSING_CONDITIONS if is_true(found_conditions, each)), ""),
+        provider_id=spec.text("providerID"),
         maintenance=next((each for each in MAINTENANCE_CONDITIONS if is_true(found_conditions, each)), ""),
     )
 

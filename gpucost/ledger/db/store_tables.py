@@ -3,7 +3,8 @@
 Findings, which describe the present: they change, and their events, which only grow, record how.
 Conversations and their deliveries (what was sent to channels, and what is on its way); alert groups as
 Alertmanager sent them, until they are processed; API keys (what each may do, never its secret); login
-sessions, until a day after they have ended; and wait predictions of the last 90 days.
+sessions, until a day after they have ended; wait predictions of the last 90 days; and which machines nodes
+are.
 """
 
 from __future__ import annotations
@@ -207,6 +208,19 @@ class WaitPredictionRow(LedgerModel, table=True):
 
 
 WAIT_PREDICTION = table_of(WaitPredictionRow)
+
+
+class NodeIdentityRow(LedgerModel, table=True):
+    """Which machine of a cloud a node was (``spec.providerID``)."""
+
+    __tablename__ = "node_identity"
+    __table_args__ = ({"sqlite_with_rowid": False},)
+    cluster: str = Field(primary_key=True)
+    node: str = Field(primary_key=True)
+    provider_id: str = Field(primary_key=True)
+
+
+NODE_IDENTITY = table_of(NodeIdentityRow)
 
 
 UNRESOLVED = "state <> 'resolved'"

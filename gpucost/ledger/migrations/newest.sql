@@ -19,7 +19,7 @@ CREATE TABLE alembic_version (
 	version_num VARCHAR(32) NOT NULL, 
 	CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO "alembic_version" VALUES('0016');
+INSERT INTO "alembic_version" VALUES('0017');
 CREATE TABLE alert_group (
 	"key" VARCHAR NOT NULL, 
 	content TEXT NOT NULL, 
@@ -272,6 +272,15 @@ CREATE TABLE month_seal (
 	CONSTRAINT ck_month_seal_kind CHECK (kind IN ('seal', 'unseal')), 
 	CONSTRAINT fk_month_seal_month FOREIGN KEY(month) REFERENCES month (month)
 );
+CREATE TABLE node_identity (
+	cluster VARCHAR NOT NULL, 
+	node VARCHAR NOT NULL, 
+	provider_id VARCHAR NOT NULL, 
+	CONSTRAINT pk_node_identity PRIMARY KEY (cluster, node, provider_id)
+)
+ WITHOUT ROWID
+
+;
 CREATE TABLE notify_conversation (
 	channel VARCHAR NOT NULL, 
 	"key" VARCHAR NOT NULL, 

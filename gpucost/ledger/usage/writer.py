@@ -35,9 +35,10 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Connection, delete, insert, select, update
 
+from gpucost.attribution.usage_lines import storable_text
 from gpucost.domain.buckets import Bucket
 from gpucost.domain.errors import InputError, LedgerConflict, MonthClosed
-from gpucost.domain.time import Month, Window
+from gpucost.domain.time import DAY_MS, Month, Window
 from gpucost.ledger.db.database import insert_rows
 from gpucost.ledger.db.dimensions import insert_new, resolve
 from gpucost.ledger.db.records import (
@@ -146,6 +147,18 @@ def record(
     """Add to the audit trail."""
     values = {"author": author, "action": action, "subject": subject, "reason": reason, "detail": detail}
     connection.execute(insert(AUDIT).values(at_ms=at_ms, **values))
+
+
+def note(connection: Connection, author: str, action: str, subject: str, detail: str, now_ms: int) -> bool:
+    """See Ledger.note."""
+    given = {"author": author, "action": action, "subject": subject, "detail": detail}
+    values = {name: storable_text(value) for name, value in given.items()}
+    same = [AUDIT.c[name] == value for name, value in values.items()]
+    recent = select(AUDIT.c.id).where(AUDIT.c.at_ms > now_ms - DAY_MS, *same).limit(1)
+    if connection.execute(recent).first() is not None:
+        return False
+    record(connection, at_ms=now_ms, reason="", **values)
+    return True
 
 
 def _stored(connection: Connection, prepared: PreparedBatch) -> dict[Window, _Stored]:

@@ -220,7 +220,9 @@ _COST = (
     _column("x_OriginId", _T, True, "rows with the same one are parts of one charge"),
     _column("x_Queue", _T, True, "ClusterQueue, else LocalQueue or Volcano queue"),
     _column("x_UsedCost", _M, True, "cost of the GPU time that was seen busy; null where never observed"),
-    _column("x_WaitHours", _N, True, "wait of the job's workload before it started, where it is recorded"),
+    _column(
+        "x_WaitHours", _N, True, "wait of the job's workload before it started, where the advisor saw it"
+    ),
     _column("x_WasteBucket", _T, True, "bucket of the waste ledger that most of the GPU time is in"),
     _column("x_WasteCosts", _J, True, "cost by bucket of the waste ledger; adds up to `ContractedCost`"),
 )

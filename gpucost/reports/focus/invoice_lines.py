@@ -237,13 +237,37 @@ def _instant(text: str, field: str) -> int:
     return parse_instant(f"{found[1]}T{found[2]}Z" if found else text, field)
 
 
-_VMSS = re.compile(r"virtualmachinescalesets/([^/]+)/virtualmachines/([^/]+)\Z")
+_SCHEME = re.compile(r"^[a-z][a-z0-9+.-]*:/+|^/+")
+# How providers write resources, lower-case and without a scheme; a machine's name is unique in what stands
+# before it. Disks and network cards may have the name of their machine.
+_AWS = re.compile(r"arn:aws[a-z-]*:([^:]*):[^:]*:[^:]*:(?:([^/:]+)[/:])?([^/]+)")
+_GOOGLE = re.compile(
+    r"[a-z.]*googleapis\.com/(?:compute/\w+/)?projects/([^/]+)/zones/([^/]+)/([^/]+)/([^/]+)"
+)
+_AZURE = re.compile(r"subscriptions/.+/providers/microsoft\.compute/(.+)")
+_AZURE_MACHINE = re.compile(r"(?:virtualmachinescalesets/([^/]+)/)?virtualmachines/([^/]+)")
 
 
 def resource_keys(resource: str) -> tuple[str, ...]:
-    """What a resource or a provider id can be found by, the most exact first: the whole without its scheme,
-    and its last part. ``aws:///eu-1a/i-1`` and ``arn:aws:ec2:eu-1:1:instance/i-1`` share ``i-1``."""
-    whole = re.sub(r"^[a-z]+:/+|^/+", "", resource.strip()).lower()
-    member = _VMSS.search(whole)
-    last = "/".join(member.groups()) if member else re.split(r"[/:]", whole)[-1]
-    return tuple(dict.fromkeys(key for key in (whole, last) if key))
+    """What a machine can be found by that a ResourceId of an invoice, or a node's ``spec.providerID``, names;
+    the most exact key first. Of a resource that is no machine only the whole.
+
+    ``aws:///eu-1a/i-1``, ``arn:aws:ec2:eu-1:1:instance/i-1`` and ``i-1`` share ``i-1``; ``gce://p/z/n`` and
+    ``//compute.googleapis.com/projects/p/zones/z/instances/n`` share ``p/z/n``; of Azure the ids are the
+    same, but for their case.
+    """
+    whole = _SCHEME.sub("", resource.strip().lower())
+    if found := _AWS.fullmatch(whole):
+        service, kind, name = found.groups()
+        keys = (whole, name) if (service, kind) == ("ec2", "instance") else (whole,)
+    elif found := _GOOGLE.fullmatch(whole):
+        project, zone, kind, name = found.groups()
+        keys = (f"{project}/{zone}/{name}", name) if kind == "instances" else (whole,)
+    elif found := _AZURE.fullmatch(whole):
+        machine = _AZURE_MACHINE.fullmatch(found[1])
+        keys = (whole, "/".join(filter(None, machine.groups()))) if machine is not None else (whole,)
+    elif whole.startswith(("subscriptions/", "arn:")):
+        keys = (whole,)
+    else:
+        keys = (whole, re.split(r"[/:]", whole)[-1])
+    return tuple(dict.fromkeys(key for key in keys if key))

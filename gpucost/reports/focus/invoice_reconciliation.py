@@ -15,14 +15,15 @@ corrects an earlier invoice, which is not in the file, is a ``correction``.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from fractions import Fraction
 
 from gpucost.domain.errors import InputError
 from gpucost.domain.money import NANO
+from gpucost.domain.rates import NodeIdentity
 from gpucost.domain.time import Month, Window
 from gpucost.reports.focus.invoice_lines import InvoiceLine, RefusedLine, resource_keys
 
@@ -56,14 +57,44 @@ NodeKey = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class LedgerNode:
-    """What the ledger has of a node in a month: its cost, and the time for which it has lines of it.
-    ``watched`` are the windows of its cluster, joined and in their order."""
+    """What the ledger has of a node in a month: its cost, and the time for which it has lines of it."""
 
     cluster: str
     node: str
     nano: int
     present_ms: int
-    watched: tuple[Window, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedCluster:
+    """The observed windows of a cluster in a month, joined and in their order."""
+
+    cluster: str
+    windows: tuple[Window, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerNodes:
+    """What the ledger has of a month, for an invoice to be put beside: its nodes, which machines they are,
+    and all clusters that it has. ``currency`` is None before the first price."""
+
+    month: Month
+    currency: str | None
+    clusters: tuple[str, ...]
+    nodes: tuple[LedgerNode, ...]
+    watched: tuple[WatchedCluster, ...]
+    identities: tuple[NodeIdentity, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDifference:
+    """What is to be booked of a node: by how much its invoice differs, and why, in words."""
+
+    cluster: str
+    node: str
+    resource: str
+    nano: int
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,22 +154,40 @@ class InvoiceReconciliation:
     refused_count: int
 
 
+class NodeEvidence(IntEnum):
+    """Who says which machine a node is, the best first."""
+
+    CLUSTER = 0
+    """The cluster did, when its windows were read."""
+    GIVEN = 1
+    """A file of nodes."""
+    NAME = 2
+    """Nobody: the machine has the node's name."""
+
+
+_Keys = dict[str, set[NodeKey]]
+
+
 @dataclass
 class NodeLedger:
-    """Names of nodes, by what resources and provider ids are found by."""
+    """Nodes by what resources and provider ids are found by, and by who says it."""
 
-    by_key: dict[str, set[NodeKey]] = field(default_factory=lambda: defaultdict(set))
+    by_key: Mapping[NodeEvidence, _Keys] = field(
+        default_factory=lambda: {each: defaultdict(set) for each in NodeEvidence}
+    )
 
-    def add(self, node: NodeKey, identity: str) -> None:
+    def add(self, node: NodeKey, identity: str, evidence: NodeEvidence) -> None:
         for key in resource_keys(identity):
-            self.by_key[key].add(node)
+            self.by_key[evidence][key].add(node)
 
     def find(self, resource: str, name: str) -> NodeKey | None:
         """The one node that a line is about; what fits two nodes fits none."""
-        for key in (*resource_keys(resource), *(resource_keys(name) if name else ())):
-            found = self.by_key.get(key, set())
-            if len(found) == 1:
-                return next(iter(found))
+        keys = (*resource_keys(resource), *resource_keys(name))
+        for evidence in NodeEvidence:
+            for key in keys:
+                found = self.by_key[evidence].get(key, set())
+                if len(found) == 1:
+                    return next(iter(found))
         return None
 
 
@@ -152,7 +201,8 @@ class _NodeSums:
     split: Fraction = Fraction()
     own_lines: int = 0
     hours_ms: int = 0
-    spans: list[Window] = field(default_factory=list)
+    spans: Counter[Window] = field(default_factory=Counter)
+    """Periods of lines, each with how many lines have it: there are hours in a month, and lines without end."""
 
 
 @dataclass(slots=True)
@@ -233,11 +283,23 @@ class InvoiceReader:
             found.contracted += contracted
             found.commitment += (cost - contracted) if line.commitment else 0
             found.hours_ms += line.period.length_ms if line.hours_ms is None else line.hours_ms
-            found.spans.append(line.period)
+            found.spans[line.period] += 1
+
+
+def node_differences(found: InvoiceReconciliation) -> dict[Month, tuple[NodeDifference, ...]]:
+    """What is to be booked, by month: of nodes that the invoice names."""
+    wanted: dict[Month, list[NodeDifference]] = defaultdict(list)
+    for each in found.nodes:
+        if each.resource and each.difference_nano:
+            why = ", ".join(part.cause.value for part in each.causes)
+            wanted[each.month].append(
+                NodeDifference(each.cluster, each.node, each.resource, each.difference_nano, why)
+            )
+    return {month: tuple(nodes) for month, nodes in sorted(wanted.items())}
 
 
 def reconcile(
-    read: InvoiceReader, nodes: Mapping[Month, Sequence[LedgerNode]], file: str, digest: str
+    read: InvoiceReader, ledger: Mapping[Month, LedgerNodes], file: str, digest: str
 ) -> InvoiceReconciliation:
     """The invoice that was read beside what the ledger has in the same months. Raises InputError for a file
     without a single line that could be read."""
@@ -248,9 +310,12 @@ def reconcile(
     months = {month for month, _ in read.nodes}
     found = []
     for month in sorted(months):
-        known = {(each.cluster, each.node): each for each in nodes.get(month, ())}
+        there = ledger.get(month)
+        known = {} if there is None else {(each.cluster, each.node): each for each in there.nodes}
+        watched = {} if there is None else {each.cluster: each.windows for each in there.watched}
         for key in sorted({*known, *(node for at, node in read.nodes if at == month)}):
-            found.append(_node(month, key, read.nodes.get((month, key)), known.get(key)))
+            billed = read.nodes.get((month, key))
+            found.append(_node(month, key, billed, known.get(key), watched.get(key[0], ())))
     outside = tuple(
         OutsideCharge(*key, _nano(sums.cost), sums.lines)
         for key, sums in sorted(read.outside.items(), key=lambda item: item[0])
@@ -262,7 +327,7 @@ def reconcile(
     for each in outside:
         totals[each.cause] += each.invoice_nano
     invoice = sum(node.invoice_nano for node in found) + sum(each.invoice_nano for each in outside)
-    ledger = sum(node.ledger_nano for node in found)
+    ours = sum(node.ledger_nano for node in found)
     return InvoiceReconciliation(
         file=file,
         digest=digest,
@@ -272,15 +337,21 @@ def reconcile(
         nodes=tuple(found),
         outside=outside,
         invoice_nano=invoice,
-        ledger_nano=ledger,
-        difference_nano=invoice - ledger,
+        ledger_nano=ours,
+        difference_nano=invoice - ours,
         causes=tuple(CauseAmount(cause, totals[cause]) for cause in InvoiceCause if totals.get(cause)),
         refused=tuple(read.refused),
         refused_count=read.refused_count,
     )
 
 
-def _node(month: Month, key: NodeKey, billed: _NodeSums | None, known: LedgerNode | None) -> ReconciledNode:
+def _node(
+    month: Month,
+    key: NodeKey,
+    billed: _NodeSums | None,
+    known: LedgerNode | None,
+    watched: Sequence[Window],
+) -> ReconciledNode:
     ledger = 0 if known is None else known.nano
     present = 0 if known is None else known.present_ms
     cluster, node = key
@@ -301,8 +372,8 @@ def _node(month: Month, key: NodeKey, billed: _NodeSums | None, known: LedgerNod
     if billed.hours_ms:
         hourly = billed.contracted / billed.hours_ms
         absent = billed.hours_ms - present
-        watched = () if known is None else known.watched
-        unseen = min(max(absent, 0), _unwatched(billed.spans, watched, billed.hours_ms))
+        seen = () if known is None else watched
+        unseen = min(max(absent, 0), _unwatched(billed.spans, seen, billed.hours_ms))
         if unseen:
             parts[InvoiceCause.NOT_OBSERVED] = _nano(hourly * unseen), unseen
         if absent - unseen:
@@ -325,12 +396,16 @@ def _node(month: Month, key: NodeKey, billed: _NodeSums | None, known: LedgerNod
     )
 
 
-def _unwatched(spans: Sequence[Window], watched: Sequence[Window], hours_ms: int) -> int:
+def _unwatched(spans: Mapping[Window, int], watched: Sequence[Window], hours_ms: int) -> int:
     """How much of the time of lines lies where no source watched, in the measure of their hours."""
-    length = sum(span.length_ms for span in spans)
+    length = sum(span.length_ms * lines for span, lines in spans.items())
     if not length:
         return 0
-    seen = sum(span.overlap_ms(window.start_ms, window.end_ms) for span in spans for window in watched)
+    seen = sum(
+        span.overlap_ms(window.start_ms, window.end_ms) * lines
+        for span, lines in spans.items()
+        for window in watched
+    )
     return max(0, length - seen) * hours_ms // length
 
 

@@ -67,11 +67,13 @@ class WindowBatch:
 
 @dataclass(frozen=True, slots=True)
 class ReadyWindows:
-    """Windows in the ledger's form, and the source that they come from."""
+    """Windows in the ledger's form, and the source that they come from; and which machines nodes are, as in
+    ClusterFrames."""
 
     batch: WindowBatch
     prepared: PreparedBatch
     source: str
+    provider_ids: frozenset[tuple[str, str]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +129,8 @@ class BatchReader:
         except REFUSALS as error:
             # Only the windows from the refused one on shall be missing.
             return self._halves(batch) if len(windows) > 1 else BatchResult((), refusal=error)
-        return BatchResult((ReadyWindows(batch, prepared, frames.source or self.source.name),))
+        source = frames.source or self.source.name
+        return BatchResult((ReadyWindows(batch, prepared, source, frames.provider_ids),))
 
     def _may_be_of_others(self, problem: DataProblem) -> bool:
         """Whether a problem may be about more windows than that of its instant: sources add up the GPU time

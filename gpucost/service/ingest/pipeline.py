@@ -188,6 +188,8 @@ class _BatchWriter:
                 if not self.is_over:
                     self.write(self.pool.submit(half).result())
             return
+        if ready.provider_ids:
+            pipeline.ledger.identify_nodes(batch.cluster, ready.provider_ids)
         for window, result in zip(batch.windows, results, strict=True):
             self.ingested += 1
             self.changed += result.changed

@@ -131,6 +131,16 @@ class FocusExports:
             target.truncate()
         raise LedgerUnavailable(f"{request.month} is being written to; try again")
 
+    def note(self, request: FocusRequest, dataset: FocusDataset, format_: str, author: str) -> None:
+        """That ``author`` is given it, for the audit trail."""
+        seen = (
+            f"{name} {', '.join(sorted(names))}"
+            for name, names in (("teams", self.scope.teams), ("clusters", self.scope.clusters))
+            if names is not None
+        )
+        asked = f"FOCUS {request.version}, by {request.by} and {request.grain}, {format_}"
+        self.ledger.note(author, "focus export", f"{request.month} {dataset}", "; ".join((asked, *seen)))
+
     def metadata(self, request: FocusRequest) -> dict[str, object]:
         """The metadata of all datasets of the version. Raises as ``write``."""
         self.check(request, FocusDataset.COST_AND_USAGE)

@@ -1,8 +1,8 @@
 """A cloud's invoice read from a file, put beside the ledger, and its difference booked.
 
-Kubernetes says which machine of the cloud a node is (``spec.providerID``), the ledger does not:
-``read_nodes`` reads it of what ``kubectl get nodes -o json`` prints, or of a table. Without it a node is
-found by its name.
+The ledger has which machine of the cloud a node is (``spec.providerID``), as clusters said it when they were
+read. Where it does not, ``read_nodes`` reads it of what ``kubectl get nodes -o json`` prints, or of a table.
+Without either a node is found by its name.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ import hashlib
 import io
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import IO, Any
@@ -24,7 +23,9 @@ import pandas as pd
 
 from gpucost.domain.buckets import Bucket
 from gpucost.domain.errors import InputError
-from gpucost.domain.scope import EVERYTHING
+from gpucost.domain.money import plain
+from gpucost.domain.rates import NodeIdentity
+from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window
 from gpucost.ledger import Adjustment, Ledger, MonthOpen
 from gpucost.reports.focus.exact_products import dealt
@@ -34,24 +35,18 @@ from gpucost.reports.focus.invoice_reconciliation import (
     InvoiceReader,
     InvoiceReconciliation,
     LedgerNode,
+    LedgerNodes,
+    NodeDifference,
+    NodeEvidence,
     NodeKey,
     NodeLedger,
-    ReconciledNode,
+    WatchedCluster,
     reconcile,
 )
 
 _CAPACITY = tuple(str(bucket) for bucket in Bucket if bucket.is_capacity)
 _NODE_COLUMNS = ("cluster", "node", "provider_id")
 _MOST_MONTHS = 120
-
-
-@dataclass(frozen=True, slots=True)
-class NodeIdentity:
-    """Which machine of a cloud a node is. ``cluster`` is empty where the file does not say it."""
-
-    cluster: str
-    node: str
-    provider_id: str
 
 
 def read_nodes(text: str, file: str, cluster: str = "") -> list[NodeIdentity]:
@@ -62,7 +57,7 @@ def read_nodes(text: str, file: str, cluster: str = "") -> list[NodeIdentity]:
         try:
             items = json.loads(text)["items"]
             named = [(item["metadata"]["name"], item["spec"].get("providerID", "")) for item in items]
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise InputError("--nodes", file, allowed) from None
         return [NodeIdentity(cluster, str(name), str(provider)) for name, provider in named if provider]
     reader = csv.DictReader(io.StringIO(text))
@@ -76,7 +71,7 @@ def read_nodes(text: str, file: str, cluster: str = "") -> list[NodeIdentity]:
 
 
 def reconcile_file(
-    ledger: Ledger,
+    known: Callable[[Month], LedgerNodes],
     file: Path,
     identities: Sequence[NodeIdentity],
     *,
@@ -85,34 +80,38 @@ def reconcile_file(
     month: Month | None = None,
 ) -> InvoiceReconciliation:
     """The invoice in ``file`` beside the ledger, of the months that it is about, or of ``month`` alone.
+    ``known`` is asked for what the ledger has of each: ``ledger_nodes``, or a server.
 
     The file is read twice, a row at a time: for its months, and for its lines. Raises InputError for a file
     that is no invoice, or has no line that can be read.
     """
-    currency = ledger.currency
+    months = _months(file) if month is None else {month}
+    there = {each: known(each) for each in sorted(months)}
+    currency = next((each.currency for each in there.values()), "")
     if currency is None:
         raise InputError("FILE", str(file), "nothing yet: the ledger has no price to compare with")
-    extent = ledger.extent()
-    months = _months(file) if month is None else {month}
-    known = {
-        each: _ledger_nodes(ledger, each)
-        for each in sorted(months)
-        if extent is not None and each.window.intersect(extent) is not None
-    }
-    names = NodeLedger()
-    there = {(node.cluster, node.node) for nodes in known.values() for node in nodes}
-    for key in there:
-        names.add(key, key[1])
-    clusters = ledger.clusters()
-    for each in identities:
-        cluster = each.cluster or (clusters[0] if len(clusters) == 1 else "")
-        if cluster not in clusters:
-            raise InputError("--nodes", each.cluster or each.node, f"CLUSTER=FILE: {', '.join(clusters)}")
-        names.add((cluster, each.node), each.provider_id)
+    names = _names(there.values(), identities)
     reader = InvoiceReader(names, currency, cost, rates or {})
     with opened(file) as lines:
         reader.add(line for line in lines if _is_of(line, month))
-    return reconcile(reader, known, file.name, _digest(file))
+    return reconcile(reader, there, file.name, _digest(file))
+
+
+def _names(there: Collection[LedgerNodes], given: Sequence[NodeIdentity]) -> NodeLedger:
+    """Raises InputError for a cluster that the ledger does not have."""
+    names = NodeLedger()
+    for of_month in there:
+        for node in of_month.nodes:
+            names.add((node.cluster, node.node), node.node, NodeEvidence.NAME)
+        for own in of_month.identities:
+            names.add((own.cluster, own.node), own.provider_id, NodeEvidence.CLUSTER)
+    clusters = sorted({cluster for of_month in there for cluster in of_month.clusters})
+    for each in given:
+        cluster = each.cluster or (clusters[0] if len(clusters) == 1 else "")
+        if there and cluster not in clusters:
+            raise InputError("--nodes", each.cluster or each.node, f"CLUSTER=FILE: {', '.join(clusters)}")
+        names.add((cluster, each.node), each.provider_id, NodeEvidence.GIVEN)
+    return names
 
 
 def _is_of(line: InvoiceLine | RefusedLine, month: Month | None) -> bool:
@@ -186,20 +185,11 @@ def _digest(file: Path) -> str:
         return hashlib.file_digest(source, "sha256").hexdigest()
 
 
-def _ledger_nodes(ledger: Ledger, month: Month) -> list[LedgerNode]:
-    """The nodes of a month: cost, and the time of which there are lines, hour by hour."""
-    filters = {"bucket": _CAPACITY}
-    try:
-        lines = ledger.aggregate(
-            EVERYTHING, month.window, ("cluster", "node"), filters=filters, step_ms=HOUR_MS
-        )
-    except InputError:
-        # Hours of windows that are longer, or were added up by day, are not known.
-        lines = ledger.aggregate(
-            EVERYTHING, month.window, ("cluster", "node"), filters=filters, step_ms=DAY_MS
-        )
+def ledger_nodes(ledger: Ledger, scope: Scope, month: Month) -> LedgerNodes:
+    """What the ledger has of a month, as far as ``scope`` reaches: of each node its cost, and the time of
+    which there are lines, hour by hour. A month of which it has nothing is empty."""
     watched: dict[str, list[Window]] = defaultdict(list)
-    for info in ledger.windows(month.window):
+    for info in ledger.windows(month.window, scope=scope):
         runs = watched[info.cluster]
         if not info.observed_ms:
             continue
@@ -207,6 +197,23 @@ def _ledger_nodes(ledger: Ledger, month: Month) -> list[LedgerNode]:
             runs[-1] = Window(runs[-1].start_ms, info.window.end_ms)
         else:
             runs.append(info.window)
+    return LedgerNodes(
+        month=month,
+        currency=ledger.currency,
+        clusters=ledger.clusters(scope=scope),
+        nodes=_nodes_of(ledger, scope, month) if watched else (),
+        watched=tuple(WatchedCluster(cluster, tuple(runs)) for cluster, runs in sorted(watched.items())),
+        identities=ledger.node_identities(scope=scope),
+    )
+
+
+def _nodes_of(ledger: Ledger, scope: Scope, month: Month) -> tuple[LedgerNode, ...]:
+    filters, dims = {"bucket": _CAPACITY}, ("cluster", "node")
+    try:
+        lines = ledger.aggregate(scope, month.window, dims, filters=filters, step_ms=HOUR_MS)
+    except InputError:
+        # Hours of windows that are longer, or were added up by day, are not known.
+        lines = ledger.aggregate(scope, month.window, dims, filters=filters, step_ms=DAY_MS)
     sums: dict[NodeKey, list[int]] = defaultdict(lambda: [0, 0])
     names = ("cluster", "node", "nano", "first_ms", "last_ms")
     for cluster, node, nano, first_ms, last_ms in zip(*(lines[name].tolist() for name in names), strict=True):
@@ -214,57 +221,60 @@ def _ledger_nodes(ledger: Ledger, month: Month) -> list[LedgerNode]:
             found = sums[cluster, node]
             found[0] += 0 if pd.isna(nano) else int(nano)
             found[1] += last_ms - first_ms
-    return [
-        LedgerNode(*key, nano, present_ms, tuple(watched[key[0]]))
-        for key, (nano, present_ms) in sorted(sums.items())
-    ]
+    return tuple(LedgerNode(*key, nano, present_ms) for key, (nano, present_ms) in sorted(sums.items()))
 
 
 _REFERENCE = "invoice"
 
 
-def book_differences(ledger: Ledger, found: InvoiceReconciliation, author: str) -> tuple[Adjustment, ...]:
-    """Books what each node of ``found`` cost more or less than the ledger says, as adjustments of its teams
-    in proportion to their cost on the node; the part of idle capacity for the name that its lines have.
+def book_differences(
+    ledger: Ledger, found: Mapping[Month, Sequence[NodeDifference]], file: str, digest: str, author: str
+) -> tuple[Adjustment, ...]:
+    """Books what nodes cost more or less than the ledger says, as adjustments of their teams in proportion to
+    their cost on the node; the part of idle capacity for the name that its lines have. ``file`` and
+    ``digest`` are of the invoice: the audit trail names them.
 
     What was booked of a node before, by this file or an earlier one, counts: the same file again books
     nothing, a newer one the rest. Raises MonthOpen before anything is booked.
     """
-    wanted = [each for each in found.nodes if each.resource and each.difference_nano]
-    for month in sorted({each.month for each in wanted}):
+    for month in sorted(found):
         if ledger.month(month).closed_at_ms is None:
             raise MonthOpen(month)
     made: list[Adjustment] = []
-    for each in wanted:
-        made += _book(ledger, each, found, author)
+    for month, nodes in sorted(found.items()):
+        booked = [item for each in nodes for item in _book(ledger, month, each, digest, author)]
+        if booked:
+            total = plain(sum(item.nano for item in booked))
+            detail = f"{len(booked)} adjustments, {total} {booked[0].currency}"
+            ledger.note(author, "focus import", f"{month} {file} {digest[:12]}", detail)
+        made += booked
     return tuple(made)
 
 
 def _book(
-    ledger: Ledger, each: ReconciledNode, found: InvoiceReconciliation, author: str
+    ledger: Ledger, month: Month, each: NodeDifference, digest: str, author: str
 ) -> Iterator[Adjustment]:
     filters = {"cluster": (each.cluster,), "node": (each.node,), "bucket": _CAPACITY}
-    lines = ledger.aggregate(EVERYTHING, each.month.window, ("team",), filters=filters)
+    lines = ledger.aggregate(EVERYTHING, month.window, ("team",), filters=filters)
     priced = lines.dropna(subset=["nano"])
     teams, weights = priced["team"].tolist(), [int(nano) for nano in priced["nano"]]
-    shares = dict(zip(teams, dealt(each.difference_nano, weights), strict=True)) if teams else {}
+    shares = dict(zip(teams, dealt(each.nano, weights), strict=True)) if teams else {}
     if not shares:
         return
     prefix = f"{_REFERENCE} {each.cluster}/{each.node} "
     booked: dict[str, list[int]] = defaultdict(list)
-    for item in ledger.adjustments(EVERYTHING, each.month):
+    for item in ledger.adjustments(EVERYTHING, month):
         if item.reference.startswith(prefix):
             booked[item.team].append(item.nano)
-    causes = ", ".join(part.cause.value for part in each.causes)
     for team in sorted({*shares, *booked}):
         rest = shares.get(team, 0) - sum(booked[team])
         if rest:
             yield ledger.adjust(
-                each.month,
+                month,
                 team,
                 rest,
                 0,
-                f"invoice of node {each.node} ({each.resource}): {causes}",
+                f"invoice of node {each.node} ({each.resource}): {each.why}",
                 author,
-                f"{prefix}{found.digest[:12]} {len(booked[team]) + 1}",
+                f"{prefix}{digest[:12]} {len(booked[team]) + 1}",
             )

@@ -15,6 +15,7 @@ import pandas as pd
 
 from gpucost.attribution.frames import ClusterFrames, conform, empty_frame
 from gpucost.contract.frames import ALLOCATIONS, CAPACITY, NODES, OBSERVED, PROGRESS, SIGNALS, FrameSpec
+from gpucost.contract.metrics import PROVIDER_ID
 from gpucost.domain.errors import DataProblem
 from gpucost.domain.time import DAY_MS, Window
 from gpucost.telemetry.evidence.evidence_rule import NONE, IntArray
@@ -24,9 +25,10 @@ from gpucost.telemetry.prometheus.cluster_reader import (
     numbers,
     own_column,
     points,
+    renamed,
     whole,
 )
-from gpucost.telemetry.prometheus.promql import equals, over_time, select
+from gpucost.telemetry.prometheus.promql import equals, other_than, over_time, select
 from gpucost.telemetry.prometheus.query_response import ResultSeries, whole_count
 from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
 
@@ -61,6 +63,14 @@ def node_births(reader: ClusterReader, metric: str, at_ms: int) -> frozenset[tup
     """By node, when it was created according to a metric, in seconds."""
     found = reader.vector(over_time("last_over_time", reader.select(metric), DAY_MS), at_ms)
     return frozenset(zip(own_column(found, "node"), map(whole_count, numbers(found)), strict=True))
+
+
+def provider_ids(reader: ClusterReader, metric: str) -> frozenset[tuple[str, str]]:
+    """Nodes near the reader's window, each with the machine of a cloud that it is, where ``metric`` says it.
+    Raises SourceError."""
+    found = reader.label_sets(reader.select(metric, other_than(PROVIDER_ID, "")))
+    pairs = ((labels.get(renamed("node")) or labels.get("node", ""), labels[PROVIDER_ID]) for labels in found)
+    return frozenset((node, machine) for node, machine in pairs if node)
 
 
 def frames_of(rows: Mapping[str, list[FrameRow]], problems: Iterable[DataProblem]) -> ClusterFrames:

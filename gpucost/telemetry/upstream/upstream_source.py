@@ -56,6 +56,7 @@ from gpucost.telemetry.evidence.frame_rows import (
     frames_of,
     node_births,
     pod_names,
+    provider_ids,
 )
 from gpucost.telemetry.evidence.gauge_runs import Floats
 from gpucost.telemetry.evidence.nodes import rows_of
@@ -324,7 +325,9 @@ class UpstreamSource:
     def read(self, cluster: str, window: Window) -> ClusterFrames:
         """The frames of one cluster and window, intervals clipped to the window. Raises as
         PrometheusSource.read does."""
-        return self._read_all(self._sampling(cluster, window), window)
+        reader = self._sampling(cluster, window)
+        found = self._read_all(reader, window)
+        return replace(found, provider_ids=provider_ids(reader, ksm.NODE_INFO))
 
     def history(self, cluster: str, window: Window, only: Collection[str] | None = None) -> ClusterFrames:
         """As ``read``, with the frames that only detectors read, as far as these series have them. With

@@ -24,7 +24,7 @@ from gpucost_queue_collector.page import (
     sample,
 )
 
-NODE = ("node-1", "H100", "p5", "spot", "eu-1", "eu-1a", "train")
+NODE = ("node-1", "H100", "p5", "spot", "eu-1", "eu-1a", "train", "aws:///eu-1a/i-1")
 VALUES = st.lists(st.text(st.characters()), min_size=4, max_size=4)
 
 

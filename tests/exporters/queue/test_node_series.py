@@ -27,6 +27,7 @@ FULL = node(
     pool="train",
     boards=8,
     replicas={GPU: 1},
+    provider_id="aws:///eu-1a/i-1",
 )
 
 
@@ -44,7 +45,7 @@ def test_a_node_in_full() -> None:
     [found] = find(FULL, labels=("example.com/Tier", "example.com/none")).values()
     assert lines(SPECS, write_node(found)) == [
         'node_info{node="gpu-1",product="NVIDIA-H100-80GB-HBM3",instance_type="p5.48xlarge",'
-        'capacity_type="spot",topology_region="eu-1",topology_zone="eu-1a",node_pool="train",'
+        'capacity_type="spot",topology_region="eu-1",topology_zone="eu-1a",node_pool="train",provider_id="aws:///eu-1a/i-1",'
         'label_example_com_tier="gold"} 1.0',
         'node_boards{node="gpu-1"} 8.0',
         'node_gpu_capacity{node="gpu-1",resource="nvidia.com/gpu"} 8.0',
@@ -62,7 +63,7 @@ def test_what_nothing_says_is_absent() -> None:
     [found] = find(node("gpu-1", allocatable={GPU: 1}, is_cordoned=True)).values()
     assert lines(SPECS, write_node(found)) == [
         'node_info{node="gpu-1",product="",instance_type="",capacity_type="",topology_region="",'
-        'topology_zone="",node_pool=""} 1.0',
+        'topology_zone="",node_pool="",provider_id=""} 1.0',
         'node_gpu_capacity{node="gpu-1",resource="nvidia.com/gpu"} 1.0',
         'node_gpu_allocatable{node="gpu-1",resource="nvidia.com/gpu"} 1.0',
         'node_schedulable{node="gpu-1"} 0.0',

@@ -120,6 +120,39 @@ def test_price_times_quantity_is_the_cost_in_float64(nano: int, price: int) -> N
     assert float(number_text(quantity)) == quantity
 
 
+_PRICES = (
+    *(("ListCost", "ListUnitPrice"), ("ContractedCost", "ContractedUnitPrice")),
+    *(("ListCost", "PricingCurrencyListUnitPrice"), ("ContractedCost", "PricingCurrencyContractedUnitPrice")),
+)
+
+
+@given(
+    st.integers(1, 10**13),
+    st.integers(0, 10**13),
+    st.lists(st.tuples(st.integers(1, 8 * DAY_MS), st.integers(-1, 1)), min_size=1, max_size=5),
+)
+def test_every_price_times_the_quantity_is_its_cost_as_a_validator_multiplies(
+    price: int, discount: int, parts: list[tuple[int, int]]
+) -> None:
+    """Lines are apportioned, so that a cost is a nano-unit off GPU time at its price."""
+    rate = Rate("r", price, "USD", price + discount, "model", "", "")
+    key = place("r")
+    usage = {
+        holder(f"pod-{at}"): used(board_ms, max(0, board_ms * price // HOUR_MS + off))
+        for at, (board_ms, off) in enumerate(parts)
+    }
+    batch = split_rows(UsageStep(DAY, JUNE, "USD", {key: usage}, {"r": rate}))
+    rows = rows_of(to_csv(columns_of(FocusDataset.COST_AND_USAGE, FocusVersion.V1_3), [batch]))
+    for row, each in zip(rows, usage.values(), strict=True):
+        for cost, unit in _PRICES:
+            assert float(row[cost]) == float(row[unit]) * float(row["PricingQuantity"])
+        assert round(Decimal(row["ContractedCost"]) * NANO) == each.nano
+        # At list prices as much is off as in the discounted line, in proportion.
+        exact = Decimal(each.board_ms) * (price + discount) / HOUR_MS
+        most = (2 + Decimal("1e-15") * exact) * (price + discount) / price + 1
+        assert abs(Decimal(row["ListCost"]) * NANO - exact) <= most
+
+
 @given(st.lists(st.integers(0, 10**12), min_size=1, max_size=50))
 def test_ratios_add_up_to_one(weights: list[int]) -> None:
     ratios = exact_ratios(weights)

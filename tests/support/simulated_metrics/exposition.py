@@ -31,6 +31,7 @@ from gpucost.contract.metrics import (
     POD_GPU_START,
     POD_OWNER_INFO,
     POD_RESOURCE_LABELS,
+    PROVIDER_ID,
     STATE_UP,
 )
 from gpucost.domain.time import Window
@@ -106,7 +107,8 @@ def _nodes(frames: ClusterFrames, scrapes: ScrapeTimes, life: SeriesLife) -> Ite
         return SeriesRun(spec, {"node": row["node"], **labels}, row["cluster"], value, since_ms, gone_ms)
 
     for row in scrapes.near(frames.nodes).to_dict("records"):
-        yield run(NODE_INFO, row, 1, {label: row[column] for label, column in NODE_INFO_LABELS.items()})
+        facts = {label: row[column] for label, column in NODE_INFO_LABELS.items()}
+        yield run(NODE_INFO, row, 1, facts | {PROVIDER_ID: f"sim:///{row['node']}"})
         yield run(NODE_START, row, row["start_ms"] / 1000, {})
         if row["boards"] >= 0:
             yield run(NODE_BOARDS, row, row["boards"], {})

@@ -103,7 +103,7 @@ class NodeCase:
         def series(metric: str, value: float, **labels: str) -> Series:
             return Series(metric, {"node": self.name, **labels}, value, *span)
 
-        yield series(ksm.NODE_INFO, 1)
+        yield series(ksm.NODE_INFO, 1, provider_id=f"aws:///eu-1a/i-{self.name}" if self.shown else "")
         yield series(ksm.NODE_CREATED, SPAN.start_ms / 1000)
         for resource, units in kind.capacity.items():
             for metric in (ksm.NODE_CAPACITY, ksm.NODE_ALLOCATABLE):
@@ -166,6 +166,11 @@ def test_whatever_labels_are_shown_a_unit_is_the_same_part_of_a_board(case: Node
     assert held + rest == pytest.approx(kind.boards * WINDOW.length_ms, abs=2)
     models = {model for (model, node) in totals.by("board_ms", "model", "node") if node == case.name}
     assert models == {"L4" if "L4" in kind.called else "H100"}
+
+
+def test_the_machines_of_nodes_are_those_that_are_shown(frames: ClusterFrames) -> None:
+    expected = {(case.name, f"aws:///eu-1a/i-{case.name}") for case in CASES if case.shown}
+    assert frames.provider_ids == expected
 
 
 def test_a_lost_board_is_missed_where_all_are_whole(frames: ClusterFrames) -> None:
