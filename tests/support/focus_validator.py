@@ -2,8 +2,8 @@
 
 The validator lives in an environment of its own (``make focus-check`` makes it, with Python 3.12): it pins
 packages that we do not, and is no dependency. It reads files beside its package, and writes a log where it
-runs: that is a temporary folder, with links to what is beside its package. Its exit code is 0 whatever fails; a run without its summary, or whose failures are not as many as the summary says,
-counts as failed.
+runs: that is a temporary folder, with links to what is beside its package. Its exit code is 0 whatever fails;
+a run without its summary, or whose failures are not as many as the summary says, counts as failed.
 
     python -m tests.support.focus_validator FOLDER_OF_ENVIRONMENT
 """

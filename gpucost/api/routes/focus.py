@@ -140,11 +140,9 @@ async def get_focus(
 
     def make() -> IO[bytes]:
         exports = _exports(known, principal, asked)
-        exports.check(request, which)
-        exports.note(request, which, format, principal.id)
         target: IO[bytes] = TemporaryFile()  # noqa: SIM115
         try:
-            exports.write(request, which, format, target)
+            exports.write(request, which, format, target, author=principal.id)
         except BaseException:
             target.close()
             raise

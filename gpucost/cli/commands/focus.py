@@ -129,9 +129,7 @@ class _OfLedger:
         return self.exports.scope.clusters is None
 
     def write(self, request: FocusRequest, dataset: FocusDataset, format_: str, target: IO[bytes]) -> None:
-        self.exports.check(request, dataset)
-        self.exports.note(request, dataset, format_, user())
-        self.exports.write(request, dataset, format_, target)
+        self.exports.write(request, dataset, format_, target, author=user())
 
     def metadata(self, request: FocusRequest) -> Mapping[str, object]:
         return self.exports.metadata(request)

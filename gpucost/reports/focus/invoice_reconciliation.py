@@ -202,7 +202,7 @@ class _NodeSums:
     own_lines: int = 0
     hours_ms: int = 0
     spans: Counter[Window] = field(default_factory=Counter)
-    """Periods of lines, each with how many lines have it: there are hours in a month, and lines without end."""
+    """Periods of lines, and how many lines have each: months have few hours, and any number of lines."""
 
 
 @dataclass(slots=True)

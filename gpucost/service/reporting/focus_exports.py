@@ -105,14 +105,25 @@ class FocusExports:
     code_version: str
     contracts: ContractBook | None = None
 
-    def write(self, request: FocusRequest, dataset: FocusDataset, format_: str, target: IO[bytes]) -> None:
-        """One dataset as ``csv`` or ``parquet`` to ``target``, which is empty and can be sought.
+    def write(
+        self,
+        request: FocusRequest,
+        dataset: FocusDataset,
+        format_: str,
+        target: IO[bytes],
+        *,
+        author: str = "",
+    ) -> None:
+        """One dataset as ``csv`` or ``parquet`` to ``target``, which is empty and can be sought. The audit
+        trail says that ``author`` had it.
 
         Raises InputError for a dataset that the version lacks, a month of which the ledger holds nothing,
         GPU time without a price, and hours of a month whose lines were added up by day; LedgerUnavailable
         where the ledger keeps being written to.
         """
         self.check(request, dataset)
+        if author:
+            self._note(request, dataset, format_, author)
         for _ in range(_TRIES):
             state = self.ledger.month_state(request.month), self.ledger.mark()
             made = _MonthExport(self, request)
@@ -130,16 +141,6 @@ class FocusExports:
             target.seek(0)
             target.truncate()
         raise LedgerUnavailable(f"{request.month} is being written to; try again")
-
-    def note(self, request: FocusRequest, dataset: FocusDataset, format_: str, author: str) -> None:
-        """That ``author`` is given it, for the audit trail."""
-        seen = (
-            f"{name} {', '.join(sorted(names))}"
-            for name, names in (("teams", self.scope.teams), ("clusters", self.scope.clusters))
-            if names is not None
-        )
-        asked = f"FOCUS {request.version}, by {request.by} and {request.grain}, {format_}"
-        self.ledger.note(author, "focus export", f"{request.month} {dataset}", "; ".join((asked, *seen)))
 
     def metadata(self, request: FocusRequest) -> dict[str, object]:
         """The metadata of all datasets of the version. Raises as ``write``."""
@@ -164,6 +165,15 @@ class FocusExports:
             raise InputError("dataset", dataset.value, "CostAndUsage: contracts are of all clusters")
         if request.unpriced == "refuse" and dataset in _OF_COSTS:
             self._refuse_unpriced(request)
+
+    def _note(self, request: FocusRequest, dataset: FocusDataset, format_: str, author: str) -> None:
+        seen = (
+            f"{name} {', '.join(sorted(names))}"
+            for name, names in (("teams", self.scope.teams), ("clusters", self.scope.clusters))
+            if names is not None
+        )
+        asked = f"FOCUS {request.version}, by {request.by} and {request.grain}, {format_}"
+        self.ledger.note(author, "focus export", f"{request.month} {dataset}", "; ".join((asked, *seen)))
 
     def _refuse_unpriced(self, request: FocusRequest) -> None:
         dims = ("model", "instance_type")
