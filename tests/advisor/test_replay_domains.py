@@ -91,6 +91,13 @@ def test_a_domain_that_is_lost_ends_its_gang_and_another_takes_it() -> None:
     assert {tuple(each) for each in starts(found).values()} <= {(0,), (0, 60), (0, 40)}
 
 
+def test_a_gang_without_a_queue_starts_when_all_of_its_pods_have_room_and_holds_nobody_up() -> None:
+    """As Volcano's gangs: three nodes, one of them taken until 1:00."""
+    jobs = gang("a", 0, 60, 1, 8), gang("v", 1, 30, 3, 8), gang("w", 2, 20, 1, 8)
+    history = kueue_history(*(replace(each, queue="") for each in jobs), nodes=3)
+    assert starts(run_scenario(history)) == {"a": [0], "v": [60], "w": [2]}
+
+
 def running_at(found: ScenarioRun, at_ms: int, but: str) -> Iterator[object]:
     """Workloads that run then, with their pods on their nodes."""
     for uid, story in found.outcome.stories.items():

@@ -6,7 +6,7 @@ a page: ``gpucost replay MONTH --keep NAME`` keeps one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -28,6 +28,7 @@ from gpucost.reports.render.html import timeline_charts
 from gpucost.reports.replay.scenario_answer import ReplayReport, ScenarioAnswer
 from gpucost.reports.replay.terminal_replay import (
     NOT_TOLD,
+    cluster_rows,
     difference_words,
     group_name,
     short,
@@ -86,6 +87,7 @@ def _page(
         base=base,
         chosen=chosen,
         groups=[] if chosen is None else shown_groups(chosen)[:MOST_GROUPS],
+        cluster=list(_cluster(found, shown)),
         charts=tuple(zip(shown, timeline_charts([_steps(each) for each in shown], "day"), strict=True)),
         short=short,
         group_name=group_name,
@@ -93,6 +95,15 @@ def _page(
         why_words=why_words,
         not_told=NOT_TOLD,
     )
+
+
+def _cluster(found: ReplayReport | None, shown: Sequence[ScenarioAnswer]) -> Iterator[tuple[str, list[str]]]:
+    """Each figure of the cluster by its name, in each of ``shown``."""
+    if found is None:
+        return
+    figures = [dict(cluster_rows(each.cluster, found.currency)) for each in shown]
+    for name in dict.fromkeys(name for each in figures for name in each):
+        yield name, [each.get(name, display.MISSING) for each in figures]
 
 
 def _chosen(found: ReplayReport, scenario: str | None) -> ScenarioAnswer:

@@ -17,6 +17,7 @@ from gpucost.reports.base import display
 from gpucost.reports.render.terminal_parts import new_table, print_parts, shown_name
 from gpucost.reports.replay.scenario_answer import (
     BaselineError,
+    ClusterAnswer,
     GroupAnswer,
     ReplayReport,
     ScenarioAnswer,
@@ -191,8 +192,16 @@ def _signed(ms: int) -> str:
 
 
 def _cluster(found: ScenarioAnswer, report: ReplayReport) -> RenderableType:
-    one = found.cluster
     table = Table.grid(padding=(0, 2))
+    for row in cluster_rows(found.cluster, report.currency):
+        table.add_row(*row)
+    off = f"{found.cluster.conservation_board_ms} GPU-ms, {found.cluster.conservation_nano} nano"
+    table.add_row("teams and nobody less capacity", off)
+    return table
+
+
+def cluster_rows(one: ClusterAnswer, currency: str) -> list[tuple[str, str]]:
+    """The figures of a cluster by their names; amounts of money only where there is a price."""
     rows = [
         ("capacity, GPU-h", display.hours(one.capacity_board_ms)),
         ("utilisation", display.percent(one.utilisation, 1)),
@@ -202,15 +211,11 @@ def _cluster(found: ScenarioAnswer, report: ReplayReport) -> RenderableType:
         ("slowdown, mean", _number(one.slowdown)),
     ]
     if one.capacity_nano is not None and one.capacity_board_ms:
-        rows.append((f"capacity, {report.currency or 'cost'}", display.money(one.capacity_nano)))
-        rows.append((f"held by nobody, {report.currency or 'cost'}", display.money(one.unallocated_nano)))
+        rows.append((f"capacity, {currency or 'cost'}", display.money(one.capacity_nano)))
+        rows.append((f"held by nobody, {currency or 'cost'}", display.money(one.unallocated_nano)))
         if one.kept_nano is not None:
             rows.append(("kept by the platform", display.money(one.kept_nano)))
-    off = f"{one.conservation_board_ms} GPU-ms, {one.conservation_nano} nano"
-    rows.append(("teams and nobody less capacity", off))
-    for row in rows:
-        table.add_row(*row)
-    return table
+    return rows
 
 
 def _number(value: object) -> str:

@@ -69,6 +69,8 @@ def test_a_scenario_stands_above_its_baseline(ledger: Ledger, kept: Path) -> Non
     assert "<i>more" not in page.text
     assert "no JavaScript" not in said
     assert "What this cannot know" in said
+    for name in ("utilisation", "fragmentation", "Jain's index of use over quota", "slowdown, mean"):
+        assert name in said
     assert "= 0 nano-USD , 0 GPU-ms" in said
     base = clients.fin.get(URL, params={"replay": "lend-8", "scenario": "baseline"}, headers=PAGE)
     assert base.text.count('<svg class="day"') == 1
