@@ -11,16 +11,21 @@ from hypothesis import given
 from gpucost.advisor.replay.replay_timeline import PreemptionRing, RepeatedPreemption
 from gpucost.advisor.replay.scenario_run import run_scenario
 from gpucost.advisor.replay.what_if_change import WhatIfChange
+from gpucost.advisor.verify.case_files import MOST_BYTES, decoded
+from gpucost.advisor.verify.history_files import histories_of
 from gpucost.charges.contract_terms import ContractBook
 from gpucost.charges.policy_file import PolicyBook
 from gpucost.domain.buckets import UNALLOCATED
 from gpucost.domain.money import NANO
-from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS
+from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
+from gpucost.kube.dumps.dump import content_of
 from gpucost.reports.base.document import to_json
-from gpucost.reports.replay.run_views import views_of
+from gpucost.reports.replay.run_views import recorded_views, views_of
 from gpucost.reports.replay.scenario_answer import ReplayReport
 from gpucost.reports.replay.scenario_figures import PlayedScenario, replay_report
 from gpucost.reports.replay.scenario_money import scenario_money
+from gpucost.service.replay.history_files import kueue_history as recorded_history
+from tests.advisor.histories import HISTORIES
 from tests.advisor.replay_worlds import BEGIN_MS, WINDOW, fifo_history, job, kueue_history
 from tests.advisor.test_scenarios import JOBS, change, drawn
 
@@ -199,3 +204,33 @@ def test_a_ring_that_something_ended_is_a_remark() -> None:
         "space/j1 (b) preempts space/j0 (a) (InCohortReclamation) 40 times"
     )
     assert last == "preemption had no rest 2 more times, for shorter"
+
+
+def test_what_preemption_threw_away_is_what_the_real_scheduler_lost() -> None:
+    """In every recorded configuration that comes to rest, whose GPU-seconds the recording itself counts."""
+    found = decoded(content_of(HISTORIES, MOST_BYTES), HISTORIES.name)
+    counts = {
+        (history["id"], each["name"]): each["counts"]["lostGpuSeconds"]
+        for history in found["histories"]
+        for each in history["configurations"]
+    }
+    checked = 0
+    for history in histories_of(found, HISTORIES.name).histories:
+        for each in history.configurations:
+            if each.unrest is not None:
+                continue
+            of = recorded_history(history, each, history.id)
+            happened, replayed = recorded_views(of), views_of(run_scenario(of), of.window)
+            for views in (happened, replayed):
+                lost = sum(
+                    (run.end_ms - run.start_ms) * view.job.gpus
+                    for view in views.values()
+                    for run in view.runs
+                    if run.is_lost
+                )
+                assert lost == counts[history.id, each.name] * SECOND_MS, (history.id, each.name)
+            assert {uid: view.runs for uid, view in happened.items()} == {
+                uid: view.runs for uid, view in replayed.items()
+            }
+            checked += counts[history.id, each.name] > 0
+    assert checked

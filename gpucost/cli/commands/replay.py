@@ -61,7 +61,7 @@ def replay(
         ),
     ] = None,
     configuration: Annotated[
-        str, typer.Option(metavar="NAME", help="Of Kueue's histories: which, such as kh-001/A.")
+        str, typer.Option(metavar="NAME", help="Of Kueue's histories: which, such as kh-008/A.")
     ] = "",
     gpus: Annotated[
         int | None, typer.Option(min=1, help="With --history: so many GPUs in all, whatever nodes there are.")

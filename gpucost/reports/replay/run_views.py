@@ -75,13 +75,10 @@ def recorded_views(history: ReplayHistory) -> dict[str, RunView]:
         if record is None:
             continue
         starts = [at_ms for at_ms in record.starts if at_ms < window.end_ms]
-        stops = sorted(each.at_ms for each in record.evictions)
+        stops = _stops(starts, [each.at_ms for each in record.evictions])
         runs = []
-        for n, at_ms in enumerate(starts):
+        for n, (at_ms, stop) in enumerate(zip(starts, stops, strict=True)):
             next_ms = starts[n + 1] if n + 1 < len(starts) else None
-            stop = next(
-                (each for each in stops if each > at_ms and (next_ms is None or each <= next_ms)), None
-            )
             end_ms = record.ended_ms if next_ms is None else next_ms
             is_lost = stop is not None and not job.keeps_progress
             until = min(each for each in (stop, end_ms, window.end_ms) if each is not None)
@@ -93,23 +90,29 @@ def recorded_views(history: ReplayHistory) -> dict[str, RunView]:
 
 
 def _stretches(story: WorkloadStory, job: HistoryJob, window: Window) -> Iterator[RunStretch]:
-    for n, begun in enumerate(story.admissions):
+    starts = [each.at_ms for each in story.admissions]
+    stops = _stops(starts, [each.at_ms for each in story.evictions])
+    for n, (begun, stop) in enumerate(zip(story.admissions, stops, strict=True)):
         if begun.at_ms >= window.end_ms:
             return
-        is_last = n + 1 == len(story.admissions)
-        before = None if is_last else story.admissions[n + 1].at_ms
-        stop = next(
-            (
-                each.at_ms
-                for each in story.evictions
-                if each.at_ms >= begun.at_ms and (before is None or each.at_ms <= before)
-            ),
-            None,
-        )
+        is_last = n + 1 == len(starts)
+        before = None if is_last else starts[n + 1]
         end_ms = stop if stop is not None else story.ended_ms if is_last else before
         until = window.end_ms if end_ms is None else min(end_ms, window.end_ms)
         is_lost = stop is not None and stop < window.end_ms and not job.keeps_progress
         yield RunStretch(begun.at_ms, until, is_lost, _nodes(begun.given, job))
+
+
+def _stops(starts: Sequence[int], evictions: Iterable[int]) -> list[int | None]:
+    """For each start the eviction that ended its run: the first that no run before has, until the next start.
+    A run may end at the instant in which it began, and another begin in which it ended."""
+    left, found = sorted(evictions), list[int | None]()
+    for n, at_ms in enumerate(starts):
+        while left and left[0] < at_ms:
+            left.pop(0)
+        is_own = left and (n + 1 == len(starts) or left[0] <= starts[n + 1])
+        found.append(left.pop(0) if is_own else None)
+    return found
 
 
 def _nodes(given: object, job: HistoryJob) -> tuple[tuple[str, int, int], ...]:
