@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote, urlencode, urlsplit, urlunsplit
 
@@ -429,12 +430,8 @@ class PrometheusClient(PrometheusConnect):  # type: ignore[misc]
     ) -> Iterator[requests.Response]:
         read_timeout = self.settings.read_timeout_s
         try:
-            with self._session.request(
-                "GET" if data is None else "POST",
-                f"{self.url}/api/v1/{path}",
-                data=data,
-                headers={**self.headers, **(headers or {})},
-                auth=self.auth,
+            with self._session.send(
+                self._prepared(path, data, headers or {}),
                 timeout=(self.settings.connect_timeout_s, read_timeout),
                 allow_redirects=False,
                 stream=True,
@@ -448,6 +445,29 @@ class PrometheusClient(PrometheusConnect):  # type: ignore[misc]
             raise SourceUnreachable(
                 f"{self.url} cannot be reached: {_reason(error)}; is prometheus.url right?"
             ) from None  # the cause may show the header that holds the token
+
+    def _prepared(
+        self, path: str, data: Mapping[str, Any] | bytes | None, headers: Mapping[str, str]
+    ) -> requests.PreparedRequest:
+        """A request as the session makes it; what all have in common is made once, which is most of it."""
+        request = requests.PreparedRequest()
+        request.method = "GET" if data is None else "POST"
+        request.url = f"{self._in_common.url}{path}"
+        request.headers = self._in_common.headers.copy()
+        request.prepare_cookies(self._session.cookies)
+        if isinstance(data, Mapping):
+            request.headers["Content-Type"] = "application/x-www-form-urlencoded"
+            data = urlencode(data, doseq=True).encode()
+        request.headers.update(headers)
+        if data is not None:
+            request.prepare_body(data, None)
+        return request
+
+    @cached_property
+    def _in_common(self) -> requests.PreparedRequest:
+        asked = requests.Request("GET", f"{self.url}/api/v1/", headers=self.headers, auth=self.auth)
+        made: requests.PreparedRequest = self._session.prepare_request(asked)
+        return made
 
     def _body(self, response: requests.Response) -> bytes:
         parts, size = [], 0
