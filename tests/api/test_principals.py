@@ -109,7 +109,7 @@ ROUTES = {
     ("GET", "/v1/reports/{month}"): Route(REPORT, READERS, 200),
     ("GET", "/v1/focus/{month}"): Route("/v1/focus/2026-10", READERS, 200),
     ("GET", "/v1/focus/{month}/metadata"): Route("/v1/focus/2026-10/metadata", READERS, 200),
-    ("GET", "/v1/focus/{month}/nodes"): Route("/v1/focus/2026-10/nodes", ACCOUNTANTS, 200),
+    ("GET", "/v1/focus/{month}/nodes"): Route("/v1/focus/2026-10/nodes", ACCOUNTANTS, 403),
     ("POST", "/v1/focus/{month}/differences"): Route(
         "/v1/focus/2026-10/differences",
         frozenset({AccessRole.ADMIN}),
