@@ -56,6 +56,9 @@ def test_a_folder_of_parquet(tmp_path: Path) -> None:
     [
         ({"gpus": 0}, {}, "row 1: gpus: 0 is not allowed; allowed: 1 or more"),
         ({"run_ms": -1}, {}, "row 1: run_ms: -1"),
+        ({"run_ms": 2**60}, {}, "is not allowed; allowed: at most 4102444800000"),
+        ({"gpus": 2**62}, {}, "allowed: at most 1000000"),
+        ({}, {"gpu_hour_nano": -5}, "row 1: gpu_hour_nano: -5 is not allowed; allowed: 0 or more"),
         ({"queue": "b"}, {}, "row 1: queue: 'b' is not allowed; allowed: one of the pools: a"),
         ({"size": 1}, {}, "size: unknown column; allowed: uid, created_ms"),
         ({"started_ms": 5}, {}, "row 1: started_ms: 5 is not allowed; allowed: created_ms or later"),
@@ -95,6 +98,14 @@ def test_a_log_in_the_standard_workload_format(tmp_path: Path) -> None:
     assert (second,) == history.jobs[1].record.starts  # the log's own: first in, first out
     log.write_bytes(gzip.compress(b"1 0 0\n"))
     with pytest.raises(InputError, match="line 1: 3 fields"):
+        file_history(log)
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "1e30"])
+def test_a_log_with_numbers_that_are_none_is_refused(tmp_path: Path, value: str) -> None:
+    log = tmp_path / "log.swf"
+    log.write_text(SWF.replace(" 10 90 50 ", f" 10 90 {value} "), encoding="utf-8")
+    with pytest.raises(InputError, match="line 5: '2 10 90"):
         file_history(log)
 
 

@@ -54,6 +54,19 @@ POOL_COLUMNS: Mapping[str, tuple[type, bool]] = {
     "gpu_hour_nano": (int, False),
 }
 """Of pools.parquet: one row for each pool and change of its nodes; ``gpus`` of a node."""
+_MOST_MS = 4_102_444_800_000
+"""2100, and the longest run: beyond it no calendar can say when that is."""
+_MOST_UNITS = 10**6
+_BOUNDS: Mapping[str, tuple[int, int]] = {
+    "created_ms": (0, _MOST_MS),
+    "started_ms": (0, _MOST_MS),
+    "ended_ms": (0, _MOST_MS),
+    "run_ms": (0, _MOST_MS),
+    "at_ms": (0, _MOST_MS),
+    "gpus": (1, _MOST_UNITS),
+    "nodes": (0, _MOST_UNITS),
+    "gpu_hour_nano": (0, 10**18),
+}
 _NULLABLE = ("started_ms", "ended_ms", "gpu_hour_nano")
 _SWF_FIELDS = 18
 _ONE_POOL = "all"
@@ -146,13 +159,14 @@ def _cell(field: str, name: str, value: Any, kind: type) -> Any:
         value = int(value)
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise InputError(field, value, f"a value of type {kind.__name__}")
+    if name in _BOUNDS and isinstance(value, int):
+        least, most = _BOUNDS[name]
+        if not least <= value <= most:
+            raise InputError(field, value, f"{least} or more" if value < least else f"at most {most}")
     return value
 
 
 def _job(row: dict[str, Any], at: str) -> HistoryJob:
-    for name, least in (("created_ms", 0), ("run_ms", 0), ("gpus", 1)):
-        if row[name] < least:
-            raise InputError(f"{at}: {name}", row[name], f"{least} or more")
     started, ended = row.pop("started_ms", None), row.pop("ended_ms", None)
     if started is not None and started < row["created_ms"]:
         raise InputError(f"{at}: started_ms", started, "created_ms or later")
@@ -165,9 +179,6 @@ def _job(row: dict[str, Any], at: str) -> HistoryJob:
 def _pools(path: Path) -> dict[str, PoolRecord]:
     rows: dict[str, list[tuple[str, dict[str, Any]]]] = {}
     for at, row in _table(path, POOL_COLUMNS):
-        for name, least in (("nodes", 0), ("gpus", 1)):
-            if row[name] < least:
-                raise InputError(f"{at}: {name}", row[name], f"{least} or more")
         rows.setdefault(row["pool"], []).append((at, row))
     found = {}
     for name, own in rows.items():
@@ -252,6 +263,8 @@ def _swf_job(at: str, fields: list[str], start_s: int) -> HistoryJob | None:
         values = [float(each) for each in fields]
     except ValueError:
         raise InputError(at, " ".join(fields)[:200], "numbers only") from None
+    if not all(abs(each) < _MOST_MS for each in values):
+        raise InputError(at, " ".join(fields)[:200], "numbers only, none of them beyond any time")
     number, submit, wait, run, used = (int(each) for each in values[:5])
     processors = used if used > 0 else int(values[7])
     if submit < 0 or run < 0 or processors < 1:
