@@ -12,6 +12,7 @@ and the samples stored in the series that were read.
     python benchmarks/existing.py [--gpus 1000] [--pods 20000] [--days 1] [--scrape 60] [--blocks FOLDER]
                                   [--growth HOURS] [--opencost] [--cost-only] [--again]
 
+Days that are read together (see decision 17) are a day's figures less, where blocks are longer than a day.
 With ``--blocks``, blocks are kept in that folder, and those that are there are measured again. ``--growth``
 prints what samples of some hours of 100, 1,000 and 10,000 GPUs cost. ``--opencost`` measures OpenCost's own
 queries over the same days instead, beside a report with use and one without: blocks hold all series that they
@@ -229,7 +230,8 @@ def say(way: str, gpus: int, days: float, found: Mapping[str, float]) -> None:
     print(
         f"{gpus} GPUs, {days:g} days, {way}: {found['pods']:.0f} pods, {found['queries']:.0f} requests, "
         f"{found['samples_read']:,.0f} samples read; report {found['report_s']:.2f} s; "
-        f"CPU of the server {found['server_s']:.2f} s, own {found['own_s']:.2f} s"
+        f"CPU of the server {found['server_s']:.2f} s, own {found['own_s']:.2f} s; "
+        f"at most {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024} MiB until now"
     )
 
 

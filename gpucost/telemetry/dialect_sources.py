@@ -58,7 +58,7 @@ from gpucost.telemetry.prometheus.promql import equals, select
 from gpucost.telemetry.prometheus.request_turns import begun
 from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
 from gpucost.telemetry.prometheus_source import PrometheusSource
-from gpucost.telemetry.upstream.kube_reader import UpstreamSettings
+from gpucost.telemetry.upstream.kube_reader import KubeStateReader, UpstreamSettings
 from gpucost.telemetry.upstream.upstream_history import with_history
 from gpucost.telemetry.upstream.upstream_source import BY_SAMPLES, UpstreamSource
 
@@ -268,6 +268,10 @@ class DailyUpstreamSource(UpstreamSource):
         return _Day(
             self._cached(cluster, part, "read", lambda: self._read_all(self._sampling(cluster, part), part))
         )
+
+    def _to_be_read(self, reader: KubeStateReader, window: Window) -> Window | None:  # noqa: ARG002  all days
+        covered = self.covered(reader.cluster) if reader.is_sampled else None
+        return None if covered is None else covered.intersect(self._days)
 
     def _cached(
         self, cluster: str, part: Window, kind: str, read: Callable[[], ClusterFrames]

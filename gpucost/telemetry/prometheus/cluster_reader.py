@@ -240,18 +240,19 @@ class ClusterReader:
         values: Iterable[str],
         start_ms: int,
         end_ms: int,
+        *matchers: PromQL,
     ) -> list[ResultSeries]:
         """Raw samples of the series in which any of ``labels`` has one of ``values``; in batches."""
-        selections = self.selections(names, labels, values)
+        selections = self.selections(names, labels, values, *matchers)
         return [found for each in selections for found in self.raw(each, start_ms, end_ms)]
 
     def selections(
-        self, names: str | Sequence[str], labels: Sequence[str], values: Iterable[str]
+        self, names: str | Sequence[str], labels: Sequence[str], values: Iterable[str], *matchers: PromQL
     ) -> Iterator[PromQL]:
         """Selectors of the series in which any of ``labels`` has one of ``values``, in batches."""
         for batch in _batches(sorted(set(values))):
             for label in labels:
-                yield self.select(names, one_of(label, batch))
+                yield self.select(names, one_of(label, batch), *matchers)
 
     @property
     def _own(self) -> PromQL:

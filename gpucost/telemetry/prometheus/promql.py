@@ -65,6 +65,15 @@ class LabelTaken:
 
 
 @dataclass(frozen=True, slots=True)
+class LabelGiven:
+    """The series, all with this value of ``label``."""
+
+    inner: QueryForm
+    label: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
 class SeriesAggregation:
     """``operator`` over series equal in ``labels``, or in all but these."""
 
@@ -112,6 +121,7 @@ QueryForm: TypeAlias = (
     | RangeFunction
     | LatestValue
     | LabelTaken
+    | LabelGiven
     | SeriesAggregation
     | ValueBound
     | SeriesJoin
@@ -229,7 +239,9 @@ def without(operator: str, labels: Sequence[str], expression: PromQL) -> PromQL:
 def tagged(expression: PromQL, label: str, value: str) -> PromQL:
     """The same series with ``label`` set, so that a union can tell its parts apart."""
     replacement = value.replace("$", "$$")
-    return PromQL(f'label_replace({expression},"{label_name(label)}",{_quote(replacement)},"","")')
+    inner = _value(expression)
+    form = LabelGiven(inner, label, value) if inner else None
+    return PromQL(f'label_replace({expression},"{label_name(label)}",{_quote(replacement)},"","")', form)
 
 
 def taken(expression: PromQL, label: str, source: str) -> PromQL:

@@ -72,6 +72,7 @@ _LOOK_BACK_MS = 5 * MINUTE_MS
 """For how long a sample is the latest one: Prometheus' own default (--query.lookback-delta)."""
 
 _Samples: TypeAlias = tuple[LabelTable, RangeStatistics]
+_Question: TypeAlias = tuple[SeriesSelector, SampleRanges]
 
 
 def is_installed() -> bool:
@@ -94,7 +95,9 @@ class RemoteReader:
         self.least_nodes = least_nodes
         self._kept_bytes = kept_bytes
         self._lock = threading.Lock()
-        self._kept: OrderedDict[object, Future[_Samples]] = OrderedDict()
+        self._kept: OrderedDict[_Question, Future[_Samples]] = OrderedDict()
+        self._expected: dict[tuple[int, int], SampleRanges] = {}
+        self._dropped: set[_Question] = set()
         self._external: Mapping[str, str] | None = None
         self._catalog: LabelCatalog | None = None
         self._matched: frozenset[str] = frozenset()
@@ -116,6 +119,13 @@ class RemoteReader:
             self.is_there = False
             return None
 
+    def expect(self, ranges: SampleRanges) -> None:
+        """These ranges will be asked for, one at a time: what is read of the first is read of all. A block of
+        many days costs a server the labels of all its series for each look at one of them."""
+        ends = range(ranges.first_ms, ranges.first_ms + ranges.number * ranges.step_ms, ranges.step_ms)
+        with self._lock:
+            self._expected |= dict.fromkeys(((end_ms, ranges.range_ms) for end_ms in ends), ranges)
+
     def statistics(self, selector: SeriesSelector, ranges: SampleRanges) -> _Samples:
         """What each series did in these ranges; read once, also where several threads ask at the same time.
         Raises NotEvaluated, NoRemoteRead and SourceError."""
@@ -133,10 +143,18 @@ class RemoteReader:
                 mine = self._kept[key] = Future[_Samples]()
             else:
                 self._kept.move_to_end(key)
+            together = self._expected.get((ranges.first_ms, ranges.range_ms)) if ranges.number == 1 else None
+            if together is not None and (selector, together) in self._dropped:
+                together = None  # there is no room for all of them
         if known is not None:
             return known.result()
         try:
-            found = self._as_stored(selector, *self._client.tried_again(lambda: self._read(selector, ranges)))
+            if together is not None:
+                found = _at(*self._read_once(selector, together), ranges)
+            else:
+                found = self._as_stored(
+                    selector, *self._client.tried_again(lambda: self._read(selector, ranges))
+                )
         except BaseException as error:
             with self._lock:
                 del self._kept[key]
@@ -155,6 +173,8 @@ class RemoteReader:
             if over <= 0:
                 return
             del self._kept[key]
+            if key[1].number > 1:
+                self._dropped.add(key)
             over -= size
 
     def _as_stored(
@@ -239,6 +259,13 @@ class _InstantReader:
         ranges = SampleRanges(self.first_ms, self.step_ms, self.number, range_ms)
         table, statistics = self.reader.statistics(selector, ranges)
         return SeriesGrid(table, *statistics.latest(_LOOK_BACK_MS))
+
+
+def _at(table: LabelTable, statistics: RangeStatistics, ranges: SampleRanges) -> _Samples:
+    """Of what was read of several ranges, the one that was asked for."""
+    asked = statistics.ranges
+    found, rows = statistics.range_at((ranges.first_ms - asked.first_ms) // asked.step_ms)
+    return table.of_rows(rows), found
 
 
 class ByteStream(Protocol):

@@ -94,6 +94,17 @@ class RangeStatistics:
         ends = asked.first_ms + asked.step_ms * np.arange(asked.number)
         return self.grid("last")[0], self._counts[: self.rows, :, 2] > ends - look_back_ms
 
+    def range_at(self, place: int) -> tuple[RangeStatistics, Ints]:
+        """One of the ranges alone, and the rows that have any samples there; nothing is added to it."""
+        asked = self.ranges
+        rows = np.flatnonzero(self._counts[: self.rows, place, 0])
+        at_ms = asked.first_ms + place * asked.step_ms
+        found = RangeStatistics(SampleRanges(at_ms, 1, 1, asked.range_ms), 0)
+        found.rows = len(rows)
+        found._counts = self._counts[rows, place : place + 1]
+        found._values = self._values[rows, place : place + 1]
+        return found, rows
+
     @property
     def bytes(self) -> int:
         """Of the rows that are used: nothing is held in memory for the others."""

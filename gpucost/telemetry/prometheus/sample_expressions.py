@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpucost.telemetry.prometheus.promql import (
+    LabelGiven,
     LabelTaken,
     LatestValue,
     QueryForm,
@@ -81,7 +82,7 @@ def can_be_evaluated(form: QueryForm) -> bool:
 
 
 def _parts(form: QueryForm) -> tuple[QueryForm, ...]:
-    if isinstance(form, SeriesAggregation | LabelTaken | ValueBound):
+    if isinstance(form, SeriesAggregation | LabelTaken | LabelGiven | ValueBound):
         return (form.inner,)
     if isinstance(form, SeriesJoin | SeriesDifference):
         return form.left, form.right
@@ -105,6 +106,8 @@ def evaluated(form: QueryForm, reader: RangeReader) -> SeriesGrid:
     parts = [evaluated(each, reader) for each in _parts(form)]
     if isinstance(form, LabelTaken):
         return SeriesGrid(parts[0].table.taken(form.label, form.source), parts[0].values, parts[0].present)
+    if isinstance(form, LabelGiven):
+        return SeriesGrid(parts[0].table.given(form.label, form.value), parts[0].values, parts[0].present)
     if isinstance(form, SeriesAggregation):
         return _aggregated(form, *parts)
     if isinstance(form, ValueBound):

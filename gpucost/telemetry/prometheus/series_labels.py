@@ -189,6 +189,15 @@ class LabelTable:
         rows = ({**row, label: row[source]} if source in row else row for row in self.rows)
         return LabelTable.of(rows)
 
+    def of_rows(self, rows: Codes) -> LabelTable:
+        """Of these rows only."""
+        names = None if self._names is None else [self._names[row] for row in rows.tolist()]
+        return LabelTable(self.catalog, self.codes[rows], names)
+
+    def given(self, label: str, value: str) -> LabelTable:
+        """With ``label`` set to ``value`` in all rows."""
+        return LabelTable.of({**row, label: value} for row in self.rows)
+
     def places_in(self, other: LabelTable) -> Codes:
         """For each row, the row of ``other`` that has the same labels; -1 for none."""
         if self.catalog is other.catalog and self._names is None is other._names:

@@ -405,13 +405,16 @@ def _claims(
     kept: Collection[JobInstance],
 ) -> tuple[set[str], dict[str, int]]:
     """Refused jobs that give any such series, and the GPU time that they claim, by job."""
-    of_refused = one_of("job", sorted({each.job for each in choice.refused}))
+    named = {each.job for each in choice.refused}
+    if kind is KUBE:
+        named -= _opencost(reader, window, one_of("job", sorted(named)))
+    if not named:
+        return set(), {}
+    of_refused = one_of("job", sorted(named))
     every = reader.select_of_all(kind.names, of_refused)
     there = over_time("last_over_time", every, window.length_ms)
     gives = reader.vector(by("count", _TARGET, there), window.end_ms)
     jobs = {each["metric"].get("job", "") for each in gives if _target(each) not in kept}
-    if kind is KUBE:
-        jobs -= _opencost(reader, window, of_refused)
     if not jobs:
         return set(), {}
     rows = reader.select_of_all(kind.claimed, of_refused, *(reader.of_gpus if kind is KUBE else ()))

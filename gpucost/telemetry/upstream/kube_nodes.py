@@ -175,13 +175,25 @@ def _only(sets: Set[tuple[tuple[str, str], ...]]) -> tuple[tuple[str, str], ...]
 
 def _units(reader: KubeStateReader, evidence: ScrapeEvidence) -> Mapping[str, dict[tuple[str, str], float]]:
     """By node: units by (metric of the contract, resource)."""
-    latest = over_time("last_over_time", reader.select(tuple(_AMOUNTS), reader.is_gpu), evidence.range_ms)
-    result = reader.vector(by("max", ("__name__", *_NODE, "resource"), latest), evidence.end_ms)
+    # One by one, as ``_changed`` looks at them: of samples, each is read once.
+    parts = (
+        tagged(
+            by(
+                "max",
+                (*_NODE, "resource"),
+                over_time("last_over_time", reader.select(name, reader.is_gpu), evidence.range_ms),
+            ),
+            "amount",
+            name,
+        )
+        for name in _AMOUNTS
+    )
+    result = reader.vector(union(*parts), evidence.end_ms)
     found: dict[str, dict[tuple[str, str], float]] = defaultdict(dict)
     for each, node, value in zip(result, own_column(result, "node"), numbers(result), strict=True):
         resource = reader.resource(each["metric"].get("resource", ""))
         if resource is not None:
-            found[node][_AMOUNTS[needed(each, "__name__", _AMOUNTS)], resource] = value
+            found[node][_AMOUNTS[needed(each, "amount", _AMOUNTS)], resource] = value
     return found
 
 

@@ -28,6 +28,7 @@ from gpucost.telemetry.prometheus.cluster_reader import own_label, points, with_
 from gpucost.telemetry.prometheus.promql import (
     PromQL,
     by,
+    equals,
     over_time,
     where_any,
 )
@@ -37,6 +38,8 @@ from gpucost.telemetry.upstream.kube_reader import KubeStateReader
 
 _FOREVER_MS = 1 << 62
 _OWNER = ("owner_kind", "owner_name", "owner_is_controller")
+_IS_CONTROLLER = equals("owner_is_controller", "true")
+"""Of most jobs there is a series that says that they have no owner."""
 KubeLabels = Mapping[str, str]
 OwnerKey = tuple[str, str, str]
 """Namespace, kind and name of an owner."""
@@ -73,7 +76,7 @@ class PodOwners:
             dict.fromkeys(ksm.annotation_name(key) for key in (*sum(self._keys, ()), *self._links))
         )
         batch = reader.batch()
-        of_pods = batch.add(lambda: _owners_of_pods(self._about(ksm.POD_OWNER, _OWNER)))
+        of_pods = batch.add(lambda: _owners_of_pods(self._about(ksm.POD_OWNER, _OWNER, _IS_CONTROLLER)))
         of_owners = batch.add(self._owners_of_owners)
         of_namespaces = batch.add(self._labels_of_namespaces)
         of_jobs = [batch.add(partial(self._labels_of_kind, *each)) for each in self._kinds]
@@ -130,7 +133,7 @@ class PodOwners:
     def _owners_of_owners(self) -> Mapping[OwnerKey, tuple[str, str]]:
         found: dict[OwnerKey, tuple[str, str]] = {}
         for kind, metric, label in ksm.OWNERS_OF:
-            for series in self._all(metric, (*with_renamed(("namespace", label)), *_OWNER)):
+            for series in self._all(metric, (*with_renamed(("namespace", label)), *_OWNER), _IS_CONTROLLER):
                 owner = _owner(series["metric"])
                 if owner is not None:
                     found[own_label(series, "namespace"), kind, own_label(series, label)] = owner
@@ -191,8 +194,8 @@ class PodOwners:
             found[uid] = list(zip(since, until, values, strict=True))
         return found
 
-    def _about(self, metric: str, labels: Sequence[str]) -> Iterable[ResultSeries]:
-        """Label sets by uid and ``labels``, of the pods of this window."""
+    def _about(self, metric: str, labels: Sequence[str], *only: PromQL) -> Iterable[ResultSeries]:
+        """Label sets by uid and ``labels``, of the pods of this window; of the series that match ``only``."""
         if not self._reader.exports(metric, self._evidence):
             return []
         gpus = over_time(
@@ -200,14 +203,14 @@ class PodOwners:
             self._reader.select(ksm.REQUESTS, self._reader.is_gpu),
             self._evidence.range_ms,
         )
-        latest = over_time("last_over_time", self._reader.select(metric), self._evidence.range_ms)
+        latest = over_time("last_over_time", self._reader.select(metric, *only), self._evidence.range_ms)
         grouped = by("group", ("uid", *labels), where_any(latest, gpus, ("uid",)))
         return [series for series in self._ask(grouped) if series["metric"].get("uid") in self._uids]
 
-    def _all(self, metric: str, labels: Sequence[str]) -> list[ResultSeries]:
+    def _all(self, metric: str, labels: Sequence[str], *only: PromQL) -> list[ResultSeries]:
         if not self._reader.exports(metric, self._evidence):
             return []
-        latest = over_time("last_over_time", self._reader.select(metric), self._evidence.range_ms)
+        latest = over_time("last_over_time", self._reader.select(metric, *only), self._evidence.range_ms)
         return self._ask(by("group", labels, latest))
 
     def _ask(self, expression: PromQL) -> list[ResultSeries]:

@@ -43,6 +43,7 @@ from gpucost.telemetry.prometheus.promql import (
     by,
     equals,
     one_of,
+    other_than,
     over_time,
     where_any,
 )
@@ -72,7 +73,7 @@ class PodName:
 
 class PodRequests:
     """Requests of pods with a node, by uid and resource; the scrapes that showed them (with shards, of which
-    targets); and the pods that exist now."""
+    targets); the pods that exist now, and those of which it is plain that they did not just go."""
 
     def __init__(self, reader: KubeStateReader, groups: ScrapeGroups) -> None:
         evidence = groups.evidence
@@ -94,8 +95,11 @@ class PodRequests:
             self._keep(reader, subject, value)
         # Of the last two scrapes, since one of them may be of another member of an HA pair.
         before = min(int(each.evidence.scrapes[-2:][0]) for each in groups.groups)
-        found = _values(reader, ksm.REQUESTS, "last_over_time", "max", evidence, evidence.end_ms - before + 1)
+        range_ms = evidence.end_ms - before + 1
+        found = [*_values(reader, ksm.REQUESTS, "count_over_time", "sum", evidence, range_ms)]
         self.here = frozenset(key[0] for key, _ in found)
+        # In a big cluster some pod goes between these two nearly always.
+        self.staying = frozenset(key[0] for key, count in found if count > 1) or self.here
 
     def _add_init(
         self, reader: KubeStateReader, evidence: ScrapeEvidence, together: dict[PodResourceKey, float]
@@ -156,7 +160,9 @@ def _values(
 ) -> Iterator[tuple[tuple[str, ...], float]]:
     """Values by _CONTAINER, with resources under their own names, and by ``further`` labels; pods without a
     node are left out."""
-    read = over_time(function, reader.select(name, reader.is_gpu), range_ms or evidence.range_ms)
+    # Where the label has its own name, series of pods without a node need not be read at all.
+    bound = (other_than("node", ""),) if name == ksm.REQUESTS and "node" not in reader.renames else ()
+    read = over_time(function, reader.select(name, reader.is_gpu, *bound), range_ms or evidence.range_ms)
     labels = (*_CONTAINER, *further)
     result = reader.vector(by(operator, labels, reader.as_exported(read, _CONTAINER)), evidence.end_ms)
     columns = zip(*(column(result, label) for label in labels), strict=True)
@@ -283,7 +289,7 @@ def _counted(
     plain = as_expected(start_ms, end_ms, open_samples + ended_samples, ended_samples, evidence)
     plain &= (ended_samples == 0) | (end_ms != NONE)
     # The last scrapes may be too early to show what ended just now.
-    lasting = np.array([uid in requests.here for uid in uids], dtype=np.bool_) & (ended_samples == 0)
+    lasting = np.array([uid in requests.staying for uid in uids], dtype=np.bool_) & (ended_samples == 0)
     whole = group.is_whole and are_whole(start_ms, open_samples, lasting & (start_ms > 0), evidence)
     gone = endings(start_ms, open_samples, evidence, whole=whole)
     vanished = gone.told & ~plain & (end_ms == NONE) & (start_ms > 0) & (gone.end_ms >= start_ms)
@@ -385,8 +391,16 @@ def _odd_spans(
     if not odd:
         return [], []
     evidence = group.evidence
-    names = (ksm.REQUESTS, ksm.PHASE, ksm.COMPLETED)
-    raw = reader.raw_where(names, ("uid",), odd, evidence.start_ms, evidence.end_ms)
+    told_by = (
+        (ksm.REQUESTS, reader.is_gpu),
+        (ksm.PHASE, one_of("phase", ksm.ENDED_PHASES)),
+        (ksm.COMPLETED,),
+    )
+    raw = [
+        series
+        for name, *matchers in told_by
+        for series in reader.raw_where(name, ("uid",), odd, evidence.start_ms, evidence.end_ms, *matchers)
+    ]
     seen, ended = _sightings(reader, raw, evidence)
     # A pod that is missing in a scrape that showed no pods may have gone on.
     shown = np.union1d(group.shown, sorted({at for each in seen.values() for at in each}))

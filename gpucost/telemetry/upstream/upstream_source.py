@@ -47,7 +47,7 @@ from gpucost.contract.frames import (
     SIGNALS,
 )
 from gpucost.domain.errors import DataProblem, DataProblemCode, InputError
-from gpucost.domain.time import Window
+from gpucost.domain.time import DAY_MS, Window
 from gpucost.telemetry.evidence import heartbeat
 from gpucost.telemetry.evidence.evidence_rule import ScrapeEvidence
 from gpucost.telemetry.evidence.frame_rows import (
@@ -64,6 +64,7 @@ from gpucost.telemetry.evidence.signals import read_progress, unread_use
 from gpucost.telemetry.prometheus.api_client import PrometheusClient, QueryStats
 from gpucost.telemetry.prometheus.promql import by, over_time
 from gpucost.telemetry.prometheus.query_response import COLLECTOR
+from gpucost.telemetry.prometheus.sample_chunks import SampleRanges
 from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
 from gpucost.telemetry.prometheus.trust import KUBE, OTHER_KINDS, device_kinds, refusals
 from gpucost.telemetry.upstream.dcgm_gpus import NO_GPUS, read_gpus
@@ -266,6 +267,8 @@ _HOLDER, _RESOURCE, _REPLICAS = (
 
 NAME = "kube-state-metrics and dcgm-exporter in"
 BY_SAMPLES = "samples of"
+_MOST_DAYS, _NODE_DAYS = 7, 5_000
+"""How many days are read at once, and of how many nodes, days and nodes multiplied: for what is in memory."""
 _READ = tuple(spec.name for spec in FRAMES if spec not in HISTORY_FRAMES)
 
 
@@ -286,6 +289,7 @@ class UpstreamSource:
         self._existing = existing
         self._now = now
         self._sampled: dict[str, bool] = {}
+        self._at_once: dict[str, int] = {}
 
     @property
     def name(self) -> str:
@@ -342,14 +346,40 @@ class UpstreamSource:
     def _read_all(self, reader: KubeStateReader, window: Window) -> ClusterFrames:
         rows: dict[str, list[FrameRow]] = {name: [] for name in _READ}
         problems: dict[tuple[DataProblem, int | None], DataProblem] = {}
+        days = self._to_be_read(reader, window)
         for part in window.split(self._settings.max_span_ms):
             # Which jobs are believed is decided near the window: a job may be renamed within a month.
             near = reader if part == window else self._sampling(reader.cluster, part)
             # Hundreds of thousands of rows and labels, none of which is garbage.
             with COLLECTOR.paused():
-                for name, found in _read_part(near, part, problems):
+                groups = read_groups(near, part)
+                self._expect(near, groups.evidence, part, days)
+                for name, found in _read_part(near, groups, problems):
                     rows[name] += found
         return frames_of(rows, problems.values())
+
+    def _to_be_read(self, reader: KubeStateReader, window: Window) -> Window | None:
+        """The time around ``window`` of which everything is there already, and all days will be read."""
+        if not reader.is_sampled or window.length_ms <= self._settings.max_span_ms:
+            return None
+        covered = self.covered(reader.cluster)
+        return None if covered is None else covered.intersect(window)
+
+    def _expect(
+        self, reader: KubeStateReader, evidence: ScrapeEvidence, part: Window, days: Window | None
+    ) -> None:
+        """Read samples of several days at once: of whole ones among ``days``, in runs that are the same
+        whichever of them comes first."""
+        samples = self._client.samples
+        if samples is None or not reader.is_sampled or days is None or part.length_ms != DAY_MS:
+            return
+        number = self._at_once.get(reader.cluster, 1)
+        before_ms = part.start_ms // DAY_MS % number * DAY_MS
+        run = Window(part.start_ms - before_ms, part.start_ms - before_ms + number * DAY_MS)
+        whole = [each for each in run.split(DAY_MS) if days.intersect(each) == each]
+        if part in whole and len(whole) > 1:
+            first_ms = evidence.end_ms + whole[0].start_ms - part.start_ms
+            samples.expect(SampleRanges(first_ms, DAY_MS, len(whole), evidence.range_ms))
 
     def _sampling(self, cluster: str, window: Window) -> KubeStateReader:
         """A reader of samples themselves where the server sends them and the cluster is large enough."""
@@ -359,6 +389,7 @@ class UpstreamSource:
             nodes = reader.select(ksm.NODE_CAPACITY, reader.is_gpu)
             many = max(len(reader.label_values(label, nodes)) for label in NODE_LABELS)
             self._sampled[cluster] = many >= samples.least_nodes
+            self._at_once[cluster] = max(1, min(_MOST_DAYS, _NODE_DAYS // max(1, many)))
         reader.by_samples = samples is not None and self._sampled[cluster]
         return reader
 
@@ -367,10 +398,11 @@ class UpstreamSource:
 
 
 def _read_part(
-    reader: KubeStateReader, window: Window, problems: dict[tuple[DataProblem, int | None], DataProblem]
+    reader: KubeStateReader,
+    groups: ScrapeGroups,
+    problems: dict[tuple[DataProblem, int | None], DataProblem],
 ) -> Iterator[tuple[str, list[FrameRow]]]:
-    groups = read_groups(reader, window)
-    evidence = groups.evidence
+    evidence, window = groups.evidence, groups.evidence.window
     yield OBSERVED.name, [(reader.cluster, part.start_ms, part.end_ms) for part in groups.observed()]
     pods = read_pods(reader, groups)
     owners = PodOwners(reader, evidence, {span.uid for span in pods.spans})

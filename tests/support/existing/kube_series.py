@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
+from operator import itemgetter
 
 from gpucost.contract import kube_state as kube
 from tests.support.existing.text import Series, Steps, Target
@@ -34,10 +36,14 @@ def kube_series(world: World, exporters: Mapping[str, str]) -> Iterator[Series]:
         yield from _node(node)
     for pod in world.pods:
         yield from _pod(pod)
-    for job in sorted({(pod.namespace, pod.owner[1]) for pod in world.pods if pod.owner[0] == "Job"}):
-        yield from _job(world, *job)
-    for name in sorted({(pod.namespace, pod.owner[1]) for pod in world.pods if pod.owner[0] == "ReplicaSet"}):
-        yield _replica_set(world, *name)
+    by_owner: dict[tuple[str, str, str], list[Pod]] = defaultdict(list)
+    for pod in world.pods:
+        by_owner[pod.namespace, *pod.owner].append(pod)
+    for (namespace, kind, name), pods in sorted(by_owner.items(), key=itemgetter(0)):
+        if kind == "Job":
+            yield _job(namespace, name, pods)
+        elif kind == "ReplicaSet":
+            yield _replica_set(namespace, name, min(pod.created_ms for pod in pods))
     for node_name, name in exporters.items():
         yield from _exporter(world.node(node_name), name)
 
@@ -142,19 +148,17 @@ def _phases(pod: Pod) -> dict[str, float | Steps]:
     return {phase: Steps(since, [int(phase == each) for each in said]) for phase in PHASES}
 
 
-def _job(world: World, namespace: str, name: str) -> Iterator[Series]:
+def _job(namespace: str, name: str, pods: Sequence[Pod]) -> Series:
     there = {"namespace": namespace, "job_name": name}
     owner = {"owner_kind": "<none>", "owner_name": "<none>", "owner_is_controller": "<none>"}
-    of_job = [pod for pod in world.pods if (pod.namespace, *pod.owner) == (namespace, "Job", name)]
-    span = min(pod.created_ms for pod in of_job), max(pod.gone_ms for pod in of_job)
-    yield Series(kube.JOB_OWNER, {**there, **owner}, 1, *span)
+    span = min(pod.created_ms for pod in pods), max(pod.gone_ms for pod in pods)
+    return Series(kube.JOB_OWNER, {**there, **owner}, 1, *span)
 
 
-def _replica_set(world: World, namespace: str, name: str) -> Series:
+def _replica_set(namespace: str, name: str, since_ms: int) -> Series:
     labels = {"namespace": namespace, "replicaset": name, "owner_is_controller": "true"}
     labels |= {"owner_kind": "Deployment", "owner_name": name.rsplit("-", 1)[0]}
-    of_set: Sequence[Pod] = [pod for pod in world.pods if (pod.namespace, pod.owner[1]) == (namespace, name)]
-    return Series(kube.REPLICASET_OWNER, labels, 1, min(pod.created_ms for pod in of_set), NEVER)
+    return Series(kube.REPLICASET_OWNER, labels, 1, since_ms, NEVER)
 
 
 def _exporter(node: Node, name: str) -> Iterator[Series]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -372,3 +374,34 @@ def test_without_phases_the_completion_times_count_and_that_is_said(source: Upst
     assert ends["deployed"] == WINDOW.end_ms
     # That only a sidecar ended cannot be known.
     assert ends["sidecar-ended"] <= at(20)
+
+
+class AskedClient(PrometheusClient):
+    """Remembers the text of what it asked."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.asked: list[str] = []
+
+    def _send(self, path: str, form: Mapping[str, Any] | None) -> tuple[int, bytes]:
+        self.asked.append(str(form))
+        return super()._send(path, form)
+
+
+def test_a_pod_that_goes_between_the_last_two_scrapes_makes_others_no_exceptions(tmp_path: Path) -> None:
+    """In a big cluster there nearly always is one; all samples of all pods that went were read for it."""
+    gpu = {"main": ("nvidia_com_gpu", 1)}
+    # The last scrape that is looked at is five minutes after the window.
+    pods = PodRow("went", 10, 60, gpu), PodRow("stays", 5, 400, gpu), PodRow("goes", 20, 244.5, gpu)
+    series = [*node_series("n", SPAN.start_ms, SPAN.end_ms), *(each for pod in pods for each in pod.series())]
+    writer = Writer()
+    labels = {"cluster": "edges", "job": "kube-state-metrics", "instance": "10.2.0.9:8080"}
+    writer.add(Target(labels, honors=True), Scrapes(SPAN, EVERY), series)
+    create_blocks(writer.text(), tmp_path / "blocks")
+    with running_prometheus(tmp_path / "blocks") as url, AskedClient(url) as client:
+        found = UpstreamSource(
+            client, PrometheusSourceSettings(), UpstreamSettings(), now=lambda: SPAN.end_ms
+        ).read("edges", WINDOW)
+        ends = dict(zip(found.allocations["pod"], found.allocations["end_ms"], strict=True))
+    assert ends == {"went": at(59.5), "stays": WINDOW.end_ms, "goes": WINDOW.end_ms}
+    assert not any("uid-went" in each for each in client.asked)
