@@ -74,7 +74,7 @@ from gpucost.api.server.services import CLOSE_COVERAGE, PLAIN_BOOK, ApiServices
 from gpucost.api.tools import tool_route
 from gpucost.attribution.budgets import BudgetPlan, monthly_budgets
 from gpucost.charges.policy_file import PolicyBook
-from gpucost.domain.time import HOUR_MS
+from gpucost.domain.time import HOUR_MS, Window
 from gpucost.ledger import Ledger
 from gpucost.ledger.stores.api_keys import LedgerKeys
 from gpucost.pricing.price_book import PriceBook
@@ -110,6 +110,7 @@ def create_app(
     quotas: Mapping[str, Fraction] = _NO_QUOTAS,
     budgets: Mapping[str, int] = _NO_BUDGETS,
     plans: Sequence[BudgetPlan] | None = None,
+    expected: Mapping[str, tuple[Window, ...]] | None = None,
     accounts: Mapping[str, TeamAccount] | None = None,
     advising: AdvisorService | None = None,
     telling: NotificationStatus | None = None,
@@ -122,8 +123,8 @@ def create_app(
     prices: PriceBook | None = None,
 ) -> FastAPI:
     """The API over ``ledger``. ``now`` is the clock in ms UTC; ``quotas`` are GPUs per team, ``budgets``
-    nano-units of money per team and month, ``plans`` all budgets (else those of ``budgets``), ``accounts``
-    what reports say of teams.
+    nano-units of money per team and month, ``plans`` all budgets (else those of ``budgets``), ``expected``
+    when teams announced more spending, ``accounts`` what reports say of teams.
 
     ``status`` and ``detectors`` are the status of the service's loops; ``advising`` answers for the watched
     cluster, None where none is watched. ``telling`` is the status of the notification loop, None where there
@@ -169,6 +170,7 @@ def create_app(
         close_coverage,
         prices,
         plans=plans,
+        expected=expected or {},
         login=login or _login_by_key(ledger, authenticator, now),
     )
     app.state.registry = collector.registry(app.state.services)

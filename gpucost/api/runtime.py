@@ -124,6 +124,7 @@ class ServiceRuntime:
             quotas=parts.teams.quotas,
             budgets=parts.teams.budgets,
             plans=parts.teams.budget_plans,
+            expected=parts.teams.expected,
             accounts=accounts_of(parts.teams),
             detectors=detect_status,
             advising=advising,

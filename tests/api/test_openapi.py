@@ -32,6 +32,7 @@ OPERATIONS = (
     "GET /v1/focus/{month}/metadata",
     "GET /v1/focus/{month}/nodes",
     "GET /v1/forecasts/score",
+    "GET /v1/incidents",
     "GET /v1/jobs",
     "GET /v1/jobs/{uid}",
     "GET /v1/jobs/{uid}/receipt",

@@ -133,6 +133,7 @@ ROUTES = {
     ("GET", "/v1/teams"): Route("/v1/teams", READERS, 200),
     ("GET", "/v1/budgets"): Route("/v1/budgets?month=2026-10", READERS, 200),
     ("GET", "/v1/budgets/status"): Route("/v1/budgets/status", READERS, 200),
+    ("GET", "/v1/incidents"): Route("/v1/incidents", READERS, 200),
     ("GET", "/v1/forecasts/score"): Route("/v1/forecasts/score", READERS, 200),
     ("GET", "/v1/prices"): Route("/v1/prices", READERS, 200),
     ("GET", "/v1/months"): Route("/v1/months", READERS, 200),

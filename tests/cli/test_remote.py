@@ -78,6 +78,7 @@ COMMANDS = {
     "budgets": ("budgets", "2026-10"),
     "budgets json": ("budgets", "2026-10", "--team", "vision", "-f", "json"),
     "forecast score": ("forecast", "score"),
+    "incidents list": ("incidents", "list", "--at", "2026-10-07"),
     "budget list": ("budget", "list", "--at", "2026-10-07"),
     "budget check json": ("budget", "check", "--at", "2026-10-07", "-f", "json"),
     "job": ("job", "uid-forgotten", "--no-gpus"),

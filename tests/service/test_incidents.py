@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 
 import pandas as pd
 import pytest
+from fastapi.testclient import TestClient
+from rich.console import Console
 
 from benchmarks.incidents import CAUSES, injected
 from benchmarks.report import PRICE, lines_of
+from gpucost.api.app import create_app
 from gpucost.domain.money import NANO
-from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window
+from gpucost.domain.scope import EVERYTHING, Scope
+from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window, iso
 from gpucost.ledger import Ledger
 from gpucost.notify.compose.links import MessageLinks
 from gpucost.notify.notices import DeliveryAct
 from gpucost.reports.month.change_causes import CauseKind, ChangeCause
 from gpucost.reports.month.cost_incidents import IncidentRule, IncidentSign, incidents, sign_of
+from gpucost.reports.render.terminal_budgets import print_incident, print_incidents
 from gpucost.service.notifications.incidents import IncidentNotices
+from gpucost.service.reporting.incident_reports import incident_report
 from gpucost.service.reporting.report_service import ReportService
+from gpucost.service.settings.api import ApiSettings
 from tests.service.test_telling import World
 from tests.service.worlds import Clock
 from tests.support.ledgers import new_ledger
@@ -135,3 +143,36 @@ def test_one_conversation_over_restarts(ledger: Ledger) -> None:
     assert (act, title) == (DeliveryAct.OPEN, "team-00 costs more than usual")
     [message] = [message for name, _, message in world.room.posts if name == "platform"]
     assert "Most of it: new jobs of team-00/sweep-job-*" in message.summary
+
+
+def test_the_list_says_what_chat_says_and_to_whom_it_may(ledger: Ledger) -> None:
+    """The week before the end costs ten times the usual one: 72 GPUs more on each of its days."""
+    end_ms = FIRST_MS + (USUAL + MUCH) * DAY_MS
+    app = create_app(ledger, ApiSettings(auth="off"), now=lambda: end_ms)
+    found = TestClient(app, base_url="http://localhost").get("/v1/incidents").json()
+    [incident] = found["incidents"]
+    began = iso(FIRST_MS + (USUAL + 1) * DAY_MS)
+    assert (incident["team"], incident["ended"]) == ("team-00", None)
+    assert incident["incident"] == f"team-00/{incident['began'][:10]}"
+    assert incident["began"] >= began
+    assert incident["cause"].startswith("new jobs of team-00/sweep-job-*")
+    assert [day["excess_nano"] for day in incident["days"]] == sorted(
+        day["excess_nano"] for day in incident["days"]
+    )
+    reporting = ReportService(ledger, "test", {})
+    other = incident_report(reporting, Scope(frozenset({"nobody"})), {}, end_ms)
+    assert other.incidents == ()
+    own = incident_report(reporting, Scope(frozenset({"team-00"})), {}, end_ms)
+    assert [each.incident for each in own.incidents] == [incident["incident"]]
+    announced = {"team-00": (Window(FIRST_MS, end_ms),), "other": (Window(0, 1),)}
+    calm = incident_report(reporting, Scope(frozenset({"team-00"})), announced, end_ms)
+    assert (calm.incidents, [each.team for each in calm.expected]) == ((), ["team-00"])
+    before = incident_report(reporting, EVERYTHING, {}, FIRST_MS + 30 * DAY_MS)
+    assert (before.since, before.incidents) == (None, ())
+    console = Console(file=io.StringIO(), width=160)
+    print_incidents(own, console)
+    print_incident(own.incidents[0], own.currency, console)
+    text = console.file.getvalue()
+    assert incident["incident"] in text
+    assert "goes on" in text
+    assert "gpucost compare" in text

@@ -1,4 +1,5 @@
-"""Lists to look things up in: GET /v1/teams, /v1/budgets and /v1/prices, of what the caller may see."""
+"""Lists to look things up in, of what the caller may see: GET /v1/teams, /v1/budgets, /v1/incidents and
+/v1/prices."""
 
 from __future__ import annotations
 
@@ -15,8 +16,10 @@ from gpucost.api.server.services import KnownServices, OneCluster, nothing_held
 from gpucost.domain.time import HOUR_MS, Month, parse_day_or_instant
 from gpucost.reports.base.document import to_json
 from gpucost.reports.month.budget_status import BudgetReport
+from gpucost.reports.month.cost_incidents import IncidentReport
 from gpucost.reports.month.reference_lists import MonthBudgets, PriceList, TeamDirectory
 from gpucost.service.reporting.budget_reports import budget_report, named_plans
+from gpucost.service.reporting.incident_reports import incident_report
 from gpucost.service.reporting.list_reports import budgets_of, prices_of, team_directory
 from gpucost.service.reporting.rendering import ReportFormat
 
@@ -108,6 +111,36 @@ async def get_budget_status(
 
     asked = ("budget status", name, at_ms // HOUR_MS if at is None else at_ms)
     return await cached_response(known, principal.scope, asked, make)
+
+
+@router.get(
+    "/v1/incidents",
+    response_class=Response,
+    responses={
+        200: described(IncidentReport, ReportFormat.JSON, of_ledger=False),
+        **responses(400, 401, 403, 422, 503),
+    },
+)
+async def get_incidents(
+    principal: Reader,
+    known: KnownServices,
+    team: Annotated[
+        str | SkipJsonSchema[None], Query(max_length=253, description="of this team only")
+    ] = None,
+    at: Annotated[
+        str | SkipJsonSchema[None],
+        Query(max_length=64, description="as of a day (midnight UTC) or an RFC 3339 instant; else now"),
+    ] = None,
+) -> Response:
+    """Incidents of the last four weeks: teams that cost more than usual, for a named cause, for days; with
+    the days of each, and what teams announced."""
+    at_ms = known.now() if at is None else parse_day_or_instant(at, "at")
+
+    def make() -> ResponseBody:
+        scope = known.reporting.of_team(principal.scope, team)
+        return _json(incident_report(known.reporting, scope, known.expected, at_ms))
+
+    return await cached_response(known, principal.scope, ("incidents", team, at_ms // HOUR_MS), make)
 
 
 @router.get(

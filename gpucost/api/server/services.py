@@ -131,7 +131,8 @@ class ApiServices:
     is None where the service watches no cluster; ``budgets`` are nano-units a month by team. ``telling`` is
     None where there are no notifications; ``operations`` is of the process. ``named_teams`` are those that
     the team rules name. Statements are by ``policy``; ``close_coverage`` is the part of a month that must
-    have been observed before it is closed. ``prices`` are those of the settings. ``plans`` are all budgets.
+    have been observed before it is closed. ``prices`` are those of the settings. ``plans`` are all budgets,
+    ``expected`` when teams announced more spending.
     """
 
     ledger: Ledger
@@ -150,6 +151,7 @@ class ApiServices:
     close_coverage: Fraction = CLOSE_COVERAGE
     prices: PriceBook | None = None
     plans: tuple[BudgetPlan, ...] = ()
+    expected: Mapping[str, tuple[Window, ...]] = field(default_factory=dict)
     login: LoginWays = field(kw_only=True)
 
     @cached_property

@@ -1,5 +1,5 @@
-"""gpucost teams, budgets, budget and forecast: who there is, what is left of their budgets, when they will
-be exceeded, and what a month will have cost."""
+"""gpucost teams, budgets, budget, forecast and incidents: who there is, what is left of their budgets, when
+they will be exceeded, what a month will have cost, and who costs more than usual."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from gpucost.reports.month.budget_status import BudgetReport
+    from gpucost.reports.month.cost_incidents import IncidentReport
 
 Format = Annotated[Literal["table", "json"], typer.Option("--format", "-f")]
 
@@ -238,3 +239,76 @@ def forecast_scores(ctx: typer.Context, format_: Format = "table", output: Outpu
         write(to_json(found), output)
     else:
         print_score(found, stdout())
+
+
+incidents_app = typer.Typer(
+    no_args_is_help=True,
+    help="Incidents: teams that cost more than usual, for a named cause, for days.",
+    rich_markup_mode=None,
+)
+
+
+@incidents_app.callback()
+def incidents_group() -> None:
+    """Incidents: teams that cost more than usual, for a named cause, for days."""
+
+
+@incidents_app.command("list")
+def list_incidents(
+    ctx: typer.Context,
+    team: Annotated[str | None, typer.Option(help="Of this team only.")] = None,
+    at: At = None,
+    format_: Format = "table",
+    output: Output = None,
+) -> None:
+    """The incidents of the last four weeks, and what teams announced."""
+    from gpucost.reports.base.document import to_json
+    from gpucost.reports.render.terminal_budgets import print_incidents
+
+    refuse_table_file(format_ == "table", output)
+    found = _incidents(context_of(ctx), team, at)
+    if format_ == "json":
+        write(to_json(found), output)
+    else:
+        print_incidents(found, stdout())
+
+
+@incidents_app.command("show")
+def show_incident(
+    ctx: typer.Context,
+    incident: Annotated[str, typer.Argument(metavar="TEAM/DAY", help="As in gpucost incidents list.")],
+    at: At = None,
+    format_: Format = "table",
+    output: Output = None,
+) -> None:
+    """One incident: since when, how much by which cause, and each of its days."""
+    from gpucost.domain.text import named_first
+    from gpucost.reports.base.document import to_json
+    from gpucost.reports.render.terminal_budgets import print_incident
+
+    refuse_table_file(format_ == "table", output)
+    report = _incidents(context_of(ctx), None, at)
+    found = next((each for each in report.incidents if each.incident == incident), None)
+    if found is None:
+        names = [each.incident for each in report.incidents]
+        allowed = f"{named_first(incident, names)}{', '.join(names)}" or "none: there is no incident"
+        raise InputError("TEAM/DAY", incident, allowed)
+    if format_ == "json":
+        write(to_json(found), output)
+    else:
+        print_incident(found, report.currency, stdout())
+
+
+def _incidents(context: CommandContext, team: str | None, at: str | None) -> IncidentReport:
+    from gpucost.domain.scope import EVERYTHING
+    from gpucost.domain.time import parse_day_or_instant
+    from gpucost.service.reporting.incident_reports import incident_report
+
+    with fields_as({"at": "--at", "team": "--team"}):
+        at_ms = now_ms() if at is None else parse_day_or_instant(at, "at")
+        remote = context.remote()
+        if remote is not None:
+            return remote.incidents(team=team, at=at)
+        with context.reporting() as reporting:
+            scope = reporting.of_team(EVERYTHING, team)
+            return incident_report(reporting, scope, context.teams.expected, at_ms)

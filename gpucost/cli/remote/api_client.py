@@ -42,6 +42,7 @@ from gpucost.reports.job.job_report import JobMatches, JobReport
 from gpucost.reports.live.state_facts import StateFacts
 from gpucost.reports.month.allocations import Allocations
 from gpucost.reports.month.budget_status import BudgetReport
+from gpucost.reports.month.cost_incidents import IncidentReport
 from gpucost.reports.month.model import (
     ClosePreview,
     MonthReport,
@@ -370,6 +371,9 @@ class RemoteApi:
         return self._read(
             read_document, BudgetReport, self._client.json("/v1/budgets/status", _given(params))
         )
+
+    def incidents(self, **params: str | None) -> IncidentReport:
+        return self._read(read_document, IncidentReport, self._client.json("/v1/incidents", _given(params)))
 
     def prices(self) -> PriceList:
         return self._read(read_document, PriceList, self._client.json("/v1/prices"))

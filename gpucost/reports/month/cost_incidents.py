@@ -90,6 +90,55 @@ class CostIncident:
     cause: ChangeCause | None
 
 
+@dataclass(frozen=True, slots=True)
+class IncidentDay:
+    """A day of an incident: what the week before its end cost beyond the usual week."""
+
+    day: str
+    excess_nano: int
+    usual_nano: int
+
+
+@dataclass(frozen=True, slots=True)
+class TeamIncident:
+    """An incident as it is listed. ``incident`` is its name, ``TEAM/DAY``; ``began`` the end of the day of
+    its first sign, ``ended`` null while it goes on. ``excess_nano`` is the most of a week, of which
+    ``cause_nano`` is by ``cause``. ``week`` is the last week of it, for ``gpucost compare``."""
+
+    incident: str
+    team: str
+    began: str
+    ended: str | None
+    excess_nano: int
+    usual_nano: int
+    cause: str
+    cause_nano: int | None
+    week: str
+    days: tuple[IncidentDay, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedSpan:
+    """When a team announced more spending: no incident begins in it."""
+
+    team: str
+    window: Window
+
+
+@dataclass(frozen=True, slots=True)
+class IncidentReport:
+    """The incidents of four weeks, of the teams that the reader may see. ``since`` is the first day that was
+    looked at; null where the ledger has not the five weeks before any."""
+
+    as_of: str
+    currency: str
+    teams_in_scope: tuple[str, ...] | None
+    since: str | None
+    floor_nano: int
+    expected: tuple[ExpectedSpan, ...]
+    incidents: tuple[TeamIncident, ...]
+
+
 def sign_of(day_ms: int, causes: Iterable[ChangeCause], base_nano: int, rule: IncidentRule) -> IncidentSign:
     """``causes`` are those of a week against the four before; ``base_nano`` what a usual week cost."""
     listed = [each for each in causes if CauseKind(each.kind) not in _NO_EXCESS]

@@ -1,8 +1,10 @@
-"""Budgets in a terminal: how they stand, their thresholds, and their history; a forecast of a month."""
+"""Budgets in a terminal: how they stand, their thresholds, and their history; a forecast of a month; and
+incidents."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from shlex import quote
 
 from rich.console import Console, RenderableType
 from rich.table import Table
@@ -10,6 +12,7 @@ from rich.text import Text
 
 from gpucost.reports.base import display
 from gpucost.reports.month.budget_status import ACTUAL, BudgetReport, BudgetStatus, exceed_words
+from gpucost.reports.month.cost_incidents import IncidentReport, TeamIncident
 from gpucost.reports.month.month_end import ForecastScore, MonthForecast
 from gpucost.reports.render.terminal_parts import filled, print_parts, shown_name
 
@@ -151,3 +154,49 @@ def print_score(found: ForecastScore, console: Console) -> None:
     title = f"Forecasts of the month's end: {months}"
     note = f"Intervals are to keep {display.percent(found.nominal)}. MASE: 1 is the same day a week before."
     print_parts([filled(title, heads, rows, set(), console.width), Text(note, "dim")], console)
+
+
+def print_incidents(found: IncidentReport, console: Console) -> None:
+    """A row per incident; what teams announced below."""
+    if found.since is None:
+        words = "The ledger has not the five weeks and more that telling what is usual takes."
+        print_parts([Text(words)], console)
+        return
+    rows = [
+        [
+            shown_name(each.incident),
+            Text("goes on" if each.ended is None else f"until {each.ended[:10]}"),
+            Text(display.money(each.excess_nano)),
+            Text(display.money(each.usual_nano)),
+            Text(each.cause),
+        ]
+        for each in found.incidents
+    ]
+    heads = ["incident", "", "more a week", "usual week", "most of it by"]
+    title = f"Incidents from {found.since[:10]} to {found.as_of[:10]}, in {found.currency}"
+    floor = f"{found.currency} {display.money(found.floor_nano)}"
+    note = f"An incident is at least {floor} more a week than usual, for days, most of it by one cause."
+    table = filled(title, heads, rows, {0, 1, 4}, console.width, _LONGEST)
+    announced = [
+        Text(f"{display.name(each.team)} announced more spending: {each.window}", "dim")
+        for each in found.expected
+    ]
+    print_parts([table if rows else Text(f"{title}: none."), Text(note, "dim"), *announced], console)
+
+
+def print_incident(found: TeamIncident, currency: str, console: Console) -> None:
+    """Since when, how much by which cause, and its days."""
+    until = "goes on" if found.ended is None else f"until {found.ended[:10]}"
+    by = f": {display.money(found.cause_nano)} by {found.cause}" if found.cause else ""
+    head = Text.assemble(
+        (f"{display.name(found.team)} costs more than usual", "bold"),
+        f"  since {found.began[:10]}, {until}\n",
+        (f"{display.money(found.excess_nano)} {currency}", "bold cyan"),
+        f" more in a week than the usual {display.money(found.usual_nano)}{by}\n",
+        f"gpucost compare {found.week} --team {quote(display.visible(found.team))}",
+    )
+    rows = [
+        [Text(each.day[:10]), Text(display.money(each.excess_nano)), Text(display.money(each.usual_nano))]
+        for each in found.days
+    ]
+    print_parts([head, filled("Weeks up to", ["day", "more", "usual"], rows, {0}, console.width)], console)

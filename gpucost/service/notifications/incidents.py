@@ -9,25 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gpucost.domain.errors import InputError
 from gpucost.domain.scope import EVERYTHING
-from gpucost.domain.time import DAY_MS, MINUTE_MS, Window, parse_instant
+from gpucost.domain.time import MINUTE_MS, Window, parse_instant
 from gpucost.notify.compose.budget import incident_notice
 from gpucost.notify.compose.links import MessageLinks
 from gpucost.notify.notices import Conversation, Notice, NoticeKind
-from gpucost.reports.month.change_causes import SpanLines
-from gpucost.reports.month.cost_incidents import (
-    BASE_MS,
-    WEEK_MS,
-    CostIncident,
-    IncidentRule,
-    IncidentSign,
-    incidents,
-    signs_of,
-)
-from gpucost.reports.month.inputs import span_time
-from gpucost.reports.month.span_change import CHANGE_DIMS
-from gpucost.service.reporting.report_service import ReportService, window_facts
+from gpucost.reports.month.cost_incidents import CostIncident, IncidentRule, IncidentSign, incidents
+from gpucost.service.reporting.incident_reports import read_signs, sign_days
+from gpucost.service.reporting.report_service import ReportService
 
 _LOOK_EVERY_MS = 10 * MINUTE_MS
 
@@ -62,26 +51,11 @@ class IncidentNotices:
     def _look(self) -> None:
         """Signs of the last whole days, as many as an incident takes; those that are known are kept."""
         extent = self.reporting.ledger.extent()
-        end_ms = 0 if extent is None else extent.end_ms // DAY_MS * DAY_MS
-        days = [end_ms - n * DAY_MS for n in range(self.rule.days)]
-        first_ms = 0 if extent is None else extent.start_ms
-        self._signs = {
-            day: self._signs[day] if day in self._signs else self._read(day)
-            for day in days
-            if day - WEEK_MS - BASE_MS - self.rule.days * DAY_MS >= first_ms
-        }
-
-    def _read(self, day_ms: int) -> dict[str, IncidentSign]:
-        try:
-            sides = [self._side(each) for each in self.rule.spans(day_ms)]
-        except InputError:  # windows that are cut by a day
-            return {}
-        return signs_of(day_ms, sides[0], sides[1], self.rule)
-
-    def _side(self, span: Window) -> SpanLines:
-        lines = self.reporting.ledger.aggregate(EVERYTHING, span, CHANGE_DIMS)
-        infos = self.reporting.ledger.windows(span)
-        return SpanLines(lines, span_time([window_facts(info) for info in infos], span))
+        end_ms = 0 if extent is None else extent.end_ms
+        days = sign_days(self.reporting, EVERYTHING, self.rule, end_ms, self.rule.days)
+        new = [day for day in days if day not in self._signs]
+        read = read_signs(self.reporting, EVERYTHING, self.rule, new)
+        self._signs = {day: self._signs.get(day, read.get(day, {})) for day in days}
 
 
 def _last_told(told: Sequence[Conversation]) -> dict[str, CostIncident]:

@@ -171,10 +171,10 @@ class ReportService:
         """The budgets of the list, as of the end of ``window`` or of the ledger, whichever is first."""
         if self.budgeting is None:
             return ()
-        return self.budgeting.at(self, scope, self._until(window))
+        return self.budgeting.at(self, scope, self._until(scope, window))
 
-    def _until(self, window: Window) -> int:
-        extent = self.ledger.extent()
+    def _until(self, scope: Scope, window: Window) -> int:
+        extent = self.ledger.extent(scope=scope)
         return (
             window.end_ms if extent is None else min(window.end_ms, max(extent.end_ms, window.start_ms + 1))
         )
@@ -390,7 +390,9 @@ class ReportService:
         """What the report of a month is made from, besides its own windows."""
         ledger, before = self.ledger, self.stand(scope, month.previous().window)
         adjustments, findings = ledger.adjustments(scope, month), self._live_findings(scope)
-        budgets = None if self.budgeting is None else self.budgeting.beside(self, self._until(month.window))
+        budgets = (
+            None if self.budgeting is None else self.budgeting.beside(self, self._until(scope, month.window))
+        )
         return before, ledger.month(month, scope=scope), adjustments, _digest_of_findings(findings), budgets
 
     def _live_findings(self, scope: Scope) -> tuple[FindingRecord, ...]:
