@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
@@ -113,6 +114,22 @@ def test_when_it_will_be_exceeded_with_an_interval(ledger: Ledger) -> None:
     assert exceed_words(found).startswith("will exceed on 2026-10-23 (80%: 2026-10-23 to ")
     [expected] = [each for each in found.thresholds if each.kind == "forecast"]
     assert expected.reached_at == "2026-10-11T00:00:00Z"
+
+
+def test_no_more_is_expected_than_all_gpus_cost(tmp_path: Path) -> None:
+    """Sixteen GPUs until the 9th, and eight on the 10th, when no more are there: 21 days of eight to come."""
+    end_ms = OCTOBER.window.start_ms + 10 * DAY_MS
+    with Ledger.open(new_ledger(tmp_path / "ledger.db"), now=lambda: end_ms + HOUR_MS) as ledger:
+        for n, day in enumerate(Window(FIRST_MS - 31 * DAY_MS, end_ms).split(DAY_MS)):
+            lines = lines_of(day, 8 if day.end_ms == end_ms else 16, n, 1)
+            rates = {PRICE.rate_id: PRICE}
+            made = {"source": "test", "code_version": "test"}
+            ledger.ingest("c", day, lines, observed_ms=DAY_MS, rates=rates, settle=True, **made)
+        for subject in ("team: team-00", "cluster: c"):
+            rules = rules_of(f"{{name: b, {subject}, amount: 5}}")
+            found = status(ledger, rules, "b", end_ms)
+            assert found.forecast is not None
+            assert found.forecast.expected_nano == (9 * 2 + 1 + 21) * HELD
 
 
 def test_what_is_left_is_carried_over_and_what_is_overspent_taken_off(ledger: Ledger) -> None:

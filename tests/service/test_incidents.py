@@ -155,7 +155,7 @@ def test_the_list_says_what_chat_says_and_to_whom_it_may(ledger: Ledger) -> None
     assert (incident["team"], incident["ended"]) == ("team-00", None)
     assert incident["incident"] == f"team-00/{incident['began'][:10]}"
     assert incident["began"] >= began
-    assert incident["cause"].startswith("new jobs of team-00/sweep-job-*")
+    assert incident["why"].startswith("new jobs of team-00/sweep-job-*")
     assert [day["excess_nano"] for day in incident["days"]] == sorted(
         day["excess_nano"] for day in incident["days"]
     )

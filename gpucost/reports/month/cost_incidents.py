@@ -103,7 +103,8 @@ class IncidentDay:
 class TeamIncident:
     """An incident as it is listed. ``incident`` is its name, ``TEAM/DAY``; ``began`` the end of the day of
     its first sign, ``ended`` null while it goes on. ``excess_nano`` is the most of a week, of which
-    ``cause_nano`` is by ``cause``. ``week`` is the last week of it, for ``gpucost compare``."""
+    ``cause_nano`` is by the cause that ``why`` names. ``week`` is the last week of it, for ``gpucost
+    compare``."""
 
     incident: str
     team: str
@@ -111,7 +112,7 @@ class TeamIncident:
     ended: str | None
     excess_nano: int
     usual_nano: int
-    cause: str
+    why: str
     cause_nano: int | None
     week: str
     days: tuple[IncidentDay, ...]

@@ -168,7 +168,7 @@ def print_incidents(found: IncidentReport, console: Console) -> None:
             Text("goes on" if each.ended is None else f"until {each.ended[:10]}"),
             Text(display.money(each.excess_nano)),
             Text(display.money(each.usual_nano)),
-            Text(each.cause),
+            Text(each.why),
         ]
         for each in found.incidents
     ]
@@ -187,7 +187,7 @@ def print_incidents(found: IncidentReport, console: Console) -> None:
 def print_incident(found: TeamIncident, currency: str, console: Console) -> None:
     """Since when, how much by which cause, and its days."""
     until = "goes on" if found.ended is None else f"until {found.ended[:10]}"
-    by = f": {display.money(found.cause_nano)} by {found.cause}" if found.cause else ""
+    by = f": {display.money(found.cause_nano)} by {found.why}" if found.why else ""
     head = Text.assemble(
         (f"{display.name(found.team)} costs more than usual", "bold"),
         f"  since {found.began[:10]}, {until}\n",

@@ -299,8 +299,19 @@ class _BudgetReader:
         left = (window.end_ms - until_ms) // DAY_MS
         others = self._others(span, known)
         histories = {**others, "": history}
-        end = month_ends(histories, {"": spent}, left, None, {"": held}, of_shorter=True)[""]
+        most_a_day = self._most_a_day(until_ms)
+        end = month_ends(histories, {"": spent}, left, most_a_day, {"": held}, of_shorter=True)[""]
         return budget_forecast(end, COVERAGE, spent, total, until_ms), until_ms
+
+    def _most_a_day(self, until_ms: int) -> int | None:
+        """What all GPUs cost on the last day that is known, as for the end of a month; of one cluster, its
+        own. Who sees some teams is not told."""
+        if not self.scope.sees_every_team:
+            return None
+        subject, of = self.plan.entries[-1].subject
+        infos = self.reads.windows(Window(until_ms - DAY_MS, until_ms))
+        is_all = subject is not BudgetSubject.CLUSTER
+        return sum(info.nano for info in infos if is_all or info.cluster == of)
 
     def _others(self, span: Window, known: frozenset[int]) -> dict[str, list[int | None]]:
         """The histories of all teams in scope: how far forecasts were off is said by all of them."""

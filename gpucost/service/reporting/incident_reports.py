@@ -62,7 +62,8 @@ def read_signs(
         own = [each for each in infos if span.start_ms <= each.start_ms < span.end_ms]
         return SpanLines(lines[inside].drop(columns=STEP), span_time(own, span))
 
-    return {day: signs_of(day, *(side(span) for span in rule.spans(day)), rule) for day in days}
+    spans = {day: rule.spans(day) for day in days}
+    return {day: signs_of(day, side(week), side(base), rule) for day, (week, base) in spans.items()}
 
 
 def incident_report(
