@@ -392,7 +392,7 @@ def test_a_pod_that_goes_between_the_last_two_scrapes_makes_others_no_exceptions
     """In a big cluster there nearly always is one; all samples of all pods that went were read for it."""
     gpu = {"main": ("nvidia_com_gpu", 1)}
     # The last scrape that is looked at is five minutes after the window.
-    pods = PodRow("went", 10, 60, gpu), PodRow("stays", 5, 400, gpu), PodRow("goes", 20, 244.5, gpu)
+    pods = PodRow("went", 10.25, 60, gpu), PodRow("stays", 5.25, 400, gpu), PodRow("goes", 20.25, 244.5, gpu)
     series = [*node_series("n", SPAN.start_ms, SPAN.end_ms), *(each for pod in pods for each in pod.series())]
     writer = Writer()
     labels = {"cluster": "edges", "job": "kube-state-metrics", "instance": "10.2.0.9:8080"}
