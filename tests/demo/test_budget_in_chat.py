@@ -85,7 +85,8 @@ def test_a_budget_that_is_crossed_on_the_17th_is_told_once_and_carried_into_nove
     """By hand: a day of October costs 660.48. As of the 17th, 16 days are known; a day to come is half 660.48
     and half the mean of the last 28 days, (16 x 660.48 + 12 x 330.24) / 28: 589.71. So October is expected to
     cost 16 x 660.48 + 15 x 589.71 = 19,413, and the 13,691.20 of the budget are passed after 5.3 of these
-    days. In the end it cost 31 x 660.48 = 20,474.88, which is 6,783.68 too much."""
+    days; at the most that all GPUs cost, 660.48, after 4.7. In the end it cost 31 x 660.48 = 20,474.88, which
+    is 6,783.68 too much."""
     clock = Clock(AT_TWO_MS)
     url = new_ledger(tmp_path / "ledger.db")
     november_ms = OCTOBER.window.end_ms
@@ -109,7 +110,7 @@ def test_a_budget_that_is_crossed_on_the_17th_is_told_once_and_carried_into_nove
         [_, crossed] = told()
         assert "USD 10,953 of USD 13,691 spent by team team-00" in crossed
         assert "80% was reached by 2026-10-17 14:00 UTC" in crossed
-        assert "will exceed on 2026-10-22 (80%: 2026-10-19 to never)" in crossed
+        assert "will exceed on 2026-10-22 (80%: 2026-10-21 to never)" in crossed
         assert crossed.count("• USD ") == 2
 
         for hour in hours[14:]:
