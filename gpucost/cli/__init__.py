@@ -10,6 +10,7 @@ works from the first import on.
 
 from __future__ import annotations
 
+import atexit
 import gc
 import sys
 
@@ -22,6 +23,8 @@ def main() -> None:
     """Entry point of the scripts ``gpucost`` and ``kubectl-gpucost``. Ctrl-C during start-up ends it with
     130, without a message."""
     gc.set_threshold(_YOUNG, _MIDDLE, _OLD)
+    # Nor is any of them worth being looked for by a process that ends.
+    atexit.register(gc.freeze)
     try:
         from gpucost.cli.terminal.exit_codes import ending_at_once
 
