@@ -47,7 +47,8 @@ from gpucost.domain.rates import Rate
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import HOUR_MS, Month, Window
 from gpucost.ledger import Ledger
-from gpucost.ledger.usage.lines import HOLDER_KEY_COLUMNS, UNIT_COLUMNS, prepare_batch
+from gpucost.ledger.usage.lines import HOLDER_KEY_COLUMNS, UNIT_COLUMNS
+from gpucost.ledger.usage.prepared_batch import prepare_batch
 from gpucost.reports.base.document import to_json
 from gpucost.service.reporting.report_service import ReportService
 from tests.support.postgres import postgres_server

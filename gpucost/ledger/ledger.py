@@ -70,8 +70,9 @@ from gpucost.ledger.usage import (
     writer,
 )
 from gpucost.ledger.usage.job_index import JobIndex
-from gpucost.ledger.usage.lines import PreparedBatch, WindowContext, WindowLines, prepare
+from gpucost.ledger.usage.lines import WindowLines
 from gpucost.ledger.usage.name_search import NameSearch
+from gpucost.ledger.usage.prepared_batch import PreparedBatch, WindowContext, prepare
 from gpucost.ledger.usage.run_history import JobHistory
 from gpucost.ledger.waste import waste_reader, waste_writer
 from gpucost.ledger.waste.waste_reader import FinalWaste

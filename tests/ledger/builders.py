@@ -15,7 +15,7 @@ from gpucost.domain.money import NANO
 from gpucost.domain.rates import Rate
 from gpucost.domain.time import HOUR_MS, Month, Window
 from gpucost.ledger import IngestResult, Ledger
-from gpucost.ledger.usage.lines import prepare_batch
+from gpucost.ledger.usage.prepared_batch import prepare_batch
 from tests.support.frames import FlatRates, NamespaceTeams, build, node, pod, signal, units
 
 CLUSTER = "alpha"

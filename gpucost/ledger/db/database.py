@@ -256,6 +256,13 @@ def insert_rows(
         connection.exec_driver_sql(str(statement), list(rows))
 
 
+def insert_filled(connection: Connection, table: Table, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Insert rows of all columns of the table, but those without a value."""
+    if rows:
+        columns, by_column = _filled(list(table.columns), rows)
+        insert_rows(connection, table, list(zip(*by_column, strict=True)), columns=columns)
+
+
 def add_rows(
     connection: Connection,
     table: Table,
@@ -272,11 +279,8 @@ def add_rows(
     """
     if not rows:
         return
-    columns = list(table.columns) if columns is None else columns
-    by_column = list(zip(*rows, strict=True))
     # A column without a value changes nothing, neither as it is nor merged.
-    some = [at for at, values in enumerate(by_column) if values.count(None) < len(rows)]
-    columns, by_column = [columns[at] for at in some], [by_column[at] for at in some]
+    columns, by_column = _filled(list(table.columns) if columns is None else columns, rows)
     names = [connection.dialect.identifier_preparer.format_column(column) for column in columns]
     conflict = "DO NOTHING"
     if merged is not None:
@@ -304,6 +308,15 @@ def add_rows(
         f"{into} SELECT {casts} FROM ROWS FROM ({each}) AS t ({aliases}) ON CONFLICT {conflict}",
         tuple(json.dumps(values, ensure_ascii=False) for values in by_column),
     )
+
+
+def _filled(
+    columns: Sequence[Column[Any]], rows: Sequence[tuple[Any, ...]]
+) -> tuple[list[Column[Any]], list[tuple[Any, ...]]]:
+    """The columns in which a row has a value, and their values."""
+    by_column = list(zip(*rows, strict=True))
+    some = [at for at, values in enumerate(by_column) if values.count(None) < len(rows)]
+    return [columns[at] for at in some], [by_column[at] for at in some]
 
 
 def _holds_password(url: str, parsed: URL) -> bool:

@@ -5,9 +5,10 @@ that ``query.aggregate`` has. A day has such rows, all of them, or none: then it
 and the lines themselves are read. So a ledger of before needs no long migration, and a day that cannot be
 added up does no harm.
 
-``write`` is called in the transaction that writes lines, by the cluster's one writer. New windows are added
-to their day. Where a window was replaced the day is added up anew from its lines: a least or a largest value
-cannot be taken back. What a day sums to is compared with what was recorded of its windows, each time.
+``sums_of_windows`` adds up lines that are to be written, without a database, and compares what a day sums to
+with what is recorded of its windows, each time. ``write`` is called in the transaction that writes the lines,
+by the cluster's one writer. New windows are added to their day. Where a window was replaced the day is added
+up anew from its lines: a least or a largest value cannot be taken back.
 
 ``add_up`` does a day of before; ``pending`` says which there are. ``close`` gives the days of a month that is
 closed a digest, with which the triggers let nobody change them any more; ``verify`` adds every day up again.
@@ -29,9 +30,9 @@ from gpucost.domain.buckets import Bucket
 from gpucost.domain.errors import LedgerError
 from gpucost.domain.money import INT64_MAX
 from gpucost.domain.time import DAY_MS, Month, Window
-from gpucost.ledger.db.database import add_rows, insert_rows
+from gpucost.ledger.db.database import add_rows, insert_filled
 from gpucost.ledger.db.digest import content_key, usage_day_digest
-from gpucost.ledger.db.dimensions import among, resolve
+from gpucost.ledger.db.dimensions import among, known, resolve
 from gpucost.ledger.db.records import VerifyFinding
 from gpucost.ledger.db.tables import (
     DAY_LINE,
@@ -65,8 +66,8 @@ Names = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class DaySums:
-    """What lines of a day sum to. A row is unit key, holder key, rate id, bucket and DAY_MEASURES; ``units``
-    and ``holders`` are the names behind the keys, without node and pod."""
+    """What lines of a day sum to. A row is the keys of unit, holder and rate, bucket and DAY_MEASURES;
+    ``units`` and ``holders`` are the names behind the keys, without node and pod."""
 
     rows: Sequence[tuple[Any, ...]]
     units: Mapping[str, Names]
@@ -115,7 +116,7 @@ def numbers_of(measures: Numbers) -> dict[str, LineMeasure]:
 
 @dataclass(frozen=True, slots=True)
 class AddedLines:
-    """Lines of some windows, by position: of a unit, holder, rate and bucket, whose rows, ids and names are
+    """Lines of some windows, by position: of a unit, holder, rate and bucket, whose rows, keys and names are
     beside them. ``day`` is the start of each line's day."""
 
     day: Ints
@@ -125,7 +126,7 @@ class AddedLines:
     bucket: Ints
     units: Sequence[Names]
     holders: Sequence[Names]
-    rate_ids: Sequence[int]
+    rates: Sequence[str]
     buckets: Sequence[str]
     numbers: Numbers
 
@@ -140,7 +141,7 @@ class AddedLines:
         names = (
             [unit_keys[at] for at in keys[1].tolist()],
             [holder_keys[at] for at in keys[2].tolist()],
-            [self.rate_ids[at] for at in keys[3].tolist()],
+            [self.rates[at] for at in keys[3].tolist()],
             [self.buckets[at] for at in keys[4].tolist()],
         )
         rows: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
@@ -156,31 +157,43 @@ def _reduced(rows: Sequence[Names], reduce: Callable[[Names], Names]) -> tuple[d
     return {content_key(row): row for row in place}, np.array(positions, np.int64)
 
 
-def write(
-    connection: Connection,
-    cluster: str,
-    added: Mapping[int, Sequence[CapacityTotals]],
-    replaced: set[int],
-    lines: AddedLines,
-) -> None:
-    """After lines were written: ``added`` are the totals of new windows by day, ``replaced`` the days of
-    which a window has other lines than before."""
+def sums_of_windows(
+    cluster: str, windows: Sequence[tuple[Window, CapacityTotals]], lines: AddedLines
+) -> dict[int, DaySums] | None:
+    """The sums of the days of ``windows``, with what is recorded of each, over their ``lines``; None where
+    one could leave 64 bits. Raises LedgerError where the two differ."""
     try:
         sums = lines.by_day(_MOST_ADDED)
     except OverflowError:
-        replaced = replaced | added.keys()
+        return None
+    recorded: dict[int, list[CapacityTotals]] = defaultdict(list)
+    for window, totals in windows:
+        recorded[day_of(window)].append(totals)
+    for day, of_day in recorded.items():
+        _conserve(cluster, day, sums.get(day, _NOTHING).capacity, of_day)
+    return {day: sums.get(day, _NOTHING) for day in recorded}
+
+
+def write(
+    connection: Connection,
+    cluster: str,
+    added: Mapping[int, int],
+    replaced: set[int],
+    sums: Mapping[int, DaySums] | None,
+) -> None:
+    """After lines were written: ``added`` says how many windows of a day are new, ``sums`` what they sum to,
+    and ``replaced`` are the days of which a window has other lines than before."""
     for day in sorted(added.keys() | replaced):
         day_id = _day_id(connection, cluster, day)
-        is_new = day_id is None and _windows_in(connection, cluster, day) == len(added.get(day, ()))
-        if day in replaced or (day_id is None and not is_new):
+        is_new = day_id is None and _windows_in(connection, cluster, day) == added.get(day, 0)
+        if sums is None or day in replaced or (day_id is None and not is_new):
             add_up(connection, cluster, day)
-            continue
-        found = sums.get(day, _NOTHING)
-        _conserve(cluster, day, found.capacity, added[day])
-        if day_id is None:
-            insert_rows(connection, DAY_LINE, _rows(connection, _begin(connection, cluster, day), found))
+        elif day_id is None:
+            insert_filled(
+                connection, DAY_LINE, _rows(connection, _begin(connection, cluster, day), sums[day])
+            )
         else:
-            add_rows(connection, DAY_LINE, _rows(connection, day_id, found), merged=_MERGED)
+            add_rows(connection, DAY_LINE, _rows(connection, day_id, sums[day]), merged=_MERGED)
 
 
 # How a row that is there takes in another one. Either may be null.
@@ -228,9 +241,10 @@ def _rows(connection: Connection, day_id: int, sums: DaySums) -> list[tuple[Any,
     used = [{row[at] for row in sums.rows} for at in (0, 1)]
     units = resolve(connection, UNIT, {key: sums.units[key] for key in used[0]})
     holders = resolve(connection, HOLDER, {key: sums.holders[key] for key in used[1]})
+    rates = known(connection, RATE, {row[2] for row in sums.rows} - {""}) | {"": 0}  # 0 is "no price"
+    # No two have the same key, so that measures are never compared.
     return sorted(
-        ((day_id, units[unit], holders[holder], *rest) for unit, holder, *rest in sums.rows),
-        key=lambda row: row[:5],
+        (day_id, units[unit], holders[holder], rates[rate], *rest) for unit, holder, rate, *rest in sums.rows
     )
 
 
@@ -246,7 +260,7 @@ def add_up(connection: Connection, cluster: str, day: int) -> bool:
         return False
     if day_id is None:
         day_id = _begin(connection, cluster, day)
-    insert_rows(connection, DAY_LINE, _rows(connection, day_id, sums))
+    insert_filled(connection, DAY_LINE, _rows(connection, day_id, sums))
     if reader.is_closed(connection, Month.of(day)):
         _seal(connection, day_id, cluster, day)
     return True
@@ -274,15 +288,18 @@ def _of_lines(connection: Connection, cluster: str, day: int) -> DaySums | None:
     query.sum_by_hash(connection)
     rows = connection.execute(_line_sums(windows)).all()
     columns = list(zip(*rows, strict=True)) or [()] * len(_AT)
-    unit_ids, holder_ids, rates, buckets = (list(dict.fromkeys(column)) for column in columns[:4])
+    unit_ids, holder_ids, rate_ids, buckets = (list(dict.fromkeys(column)) for column in columns[:4])
     unit, holder, rate, bucket = (
         _positions(values, column)
-        for values, column in zip((unit_ids, holder_ids, rates, buckets), columns[:4], strict=True)
+        for values, column in zip((unit_ids, holder_ids, rate_ids, buckets), columns[:4], strict=True)
     )
     numbers = {
         name: LineMeasure.of_plain(column) for name, column in zip(DAY_MEASURES, columns[4:], strict=True)
     }
     units, holders = _named(connection, UNIT, unit_ids), _named(connection, HOLDER, holder_ids)
+    by_id = select(RATE.c.id, RATE.c.content_key).where(among(connection, RATE.c.id, rate_ids))
+    key_of = {row.id: row.content_key for row in connection.execute(by_id)}
+    rates = [key_of[rate_id] for rate_id in rate_ids]
     days = np.full(len(rows), day, np.int64)
     lines = AddedLines(days, unit, holder, rate, bucket, units, holders, rates, buckets, numbers)
     try:
@@ -344,22 +361,21 @@ def close(connection: Connection, month: Month) -> None:
 
 
 def _seal(connection: Connection, day_id: int, cluster: str, day: int) -> None:
-    digest = usage_day_digest((cluster, day), (keyed for _, keyed in _stored(connection, day_id)))
+    digest = usage_day_digest((cluster, day), _stored(connection, day_id))
     connection.execute(update(USAGE_DAY).where(D.id == day_id).values(digest=digest))
 
 
-def _stored(connection: Connection, day_id: int) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
-    """The rows of a day as DaySums has them, and with the key of the rate in place of its id."""
+def _stored(connection: Connection, day_id: int) -> Iterator[tuple[Any, ...]]:
+    """The rows of a day as DaySums has them."""
     statement = (
-        select(RATE.c.content_key.label("rate_key"), UNIT.c.content_key, HOLDER.c.content_key.label("holder"))
-        .add_columns(S.rate_id, S.bucket, *(S[name] for name in DAY_MEASURES))
+        select(UNIT.c.content_key, HOLDER.c.content_key.label("holder"), RATE.c.content_key.label("rate"))
+        .add_columns(S.bucket, *(S[name] for name in DAY_MEASURES))
         .join(UNIT, UNIT.c.id == S.unit_id)
         .join(HOLDER, HOLDER.c.id == S.holder_id)
         .join(RATE, RATE.c.id == S.rate_id)
         .where(S.day_id == day_id)
     )
-    for rate_key, unit, holder, rate_id, *rest in connection.execute(statement):
-        yield (unit, holder, rate_id, *rest), (unit, holder, rate_key, *rest)
+    yield from map(tuple, connection.execute(statement))
 
 
 def verify(connection: Connection, name: str) -> Iterator[VerifyFinding]:
@@ -370,13 +386,13 @@ def verify(connection: Connection, name: str) -> Iterator[VerifyFinding]:
     for row in sorted(days, key=lambda row: (row.cluster, row.start_ms)):
         subject = f"{row.cluster} {Window(row.start_ms, row.start_ms + DAY_MS)}"
         stored = list(_stored(connection, row.id))
-        digest = usage_day_digest((row.cluster, row.start_ms), (keyed for _, keyed in stored))
+        digest = usage_day_digest((row.cluster, row.start_ms), stored)
         if row.digest != (digest if closed else ""):
             detail = f"day sums changed: digest {digest}, recorded {row.digest or 'none'}"
             yield VerifyFinding(month, subject, detail)
         found = _of_lines(connection, row.cluster, row.start_ms)
         wanted = set() if found is None else set(found.rows)
-        wrong = wanted.symmetric_difference(plain for plain, _ in stored)
+        wrong = wanted.symmetric_difference(stored)
         if wrong:
             kinds = {row[:4] for row in wrong}
             yield VerifyFinding(month, subject, f"day sums are not those of the lines, in {len(kinds)} rows")

@@ -1,6 +1,6 @@
 """Writing windows: the usage lines of a batch of windows into the tables, as versions.
 
-``ingest`` is given a ``PreparedBatch`` (``lines.prepare``: checked, names once, a digest per window) and
+``ingest`` is given a ``PreparedBatch`` (``prepared_batch``: checked, names once, a digest per window) and
 compares the digest of each window with the one stored. The same digest: nothing is written, at most the
 window is settled. No window yet: version 1. Another digest: the next version replaces lines, progress,
 problems and the waste assessment of the window, and the audit trail gets who, why and both digests. The row
@@ -27,7 +27,7 @@ The caller holds the transaction and the lock: ``Ledger.ingest``, ``Ledger.write
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
@@ -64,15 +64,8 @@ from gpucost.ledger.db.tables import (
 )
 from gpucost.ledger.sealed.sealed_reader import sealed_months
 from gpucost.ledger.usage import day_sums, reader
-from gpucost.ledger.usage.day_sums import AddedLines
-from gpucost.ledger.usage.lines import (
-    BUCKET_NAMES,
-    CapacityTotals,
-    LineMeasure,
-    Objects,
-    PreparedBatch,
-    PreparedWindow,
-)
+from gpucost.ledger.usage.lines import BUCKET_NAMES, Objects
+from gpucost.ledger.usage.prepared_batch import PreparedBatch, PreparedWindow
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,49 +315,21 @@ def _write_lines(connection: Connection, prepared: PreparedBatch, window_ids: Ma
     ids = [id_of_window[lines.window], units[lines.unit], holders[lines.holder], rates[lines.rate]]
     # In key order, so that the pages of the table fill from one side.
     order = written[np.lexsort([column[written] for column in reversed(ids)])]
-    columns = [*ids, lines.bucket, *lines.measures, _rule_ids(connection, prepared)[lines.rule]]
-    missing = [number.missing.all() for number in lines.numbers.values()]
-    # What nobody measured is left out: it may be half of the columns.
-    given = [
-        (name, column[order].tolist())
-        for name, column, none in zip(
-            USAGE_LINE.columns, columns, [*[False] * 5, *missing, False], strict=True
-        )
-        if not none
-    ]
-    names, values = zip(*given, strict=True)
-    insert_rows(connection, USAGE_LINE, list(zip(*values, strict=True)), columns=names)
+    columns = [*ids, BUCKET_NAMES[lines.bucket], *lines.measures.values()]
+    columns.append(_rule_ids(connection, prepared)[lines.rule])
+    names = [*list(USAGE_LINE.columns)[:5], *(USAGE_LINE.c[name] for name in lines.measures)]
+    names.append(USAGE_LINE.c.team_rule_id)
+    rows = list(zip(*(column[order].tolist() for column in columns), strict=True))
+    insert_rows(connection, USAGE_LINE, rows, columns=names)
 
 
 def _write_days(connection: Connection, prepared: PreparedBatch, changes: Sequence[_WindowChange]) -> None:
     """The sums of the days that have new lines."""
-    added: dict[int, list[CapacityTotals]] = defaultdict(list)
-    for change in changes:
-        if change.old is None:
-            added[day_sums.day_of(change.new.window)].append(change.new.totals)
+    new = [change for change in changes if change.old is None]
+    added = Counter(day_sums.day_of(change.new.window) for change in new)
     replaced = {day_sums.day_of(change.new.window) for change in changes if change.old is not None}
-    lines, rates = prepared.lines, _rate_ids(connection, prepared)
-    day_of = np.full(len(prepared.windows), -1, np.int64)
-    for change in changes:
-        if change.old is None:
-            day_of[change.position] = day_sums.day_of(change.new.window)
-    new = np.flatnonzero(day_of[lines.window] >= 0)
-    found = AddedLines(
-        day_of[lines.window[new]],
-        lines.unit[new],
-        lines.holder[new],
-        lines.rate[new],
-        lines.code[new],
-        [*prepared.units.values()],
-        [*prepared.holders.values()],
-        [rates[key] for key in prepared.rates],
-        BUCKET_NAMES.tolist(),
-        {
-            name: LineMeasure(number.values[new], number.missing[new])
-            for name, number in day_sums.numbers_of(lines.numbers).items()
-        },
-    )
-    day_sums.write(connection, prepared.cluster, added, replaced, found)
+    sums = prepared.sums_of([change.position for change in new]) if new else {}
+    day_sums.write(connection, prepared.cluster, added, replaced, sums)
 
 
 def _rate_ids(connection: Connection, prepared: PreparedBatch) -> dict[str, int]:
@@ -405,7 +370,7 @@ def _proposal(
 
 def _by_team(prepared: PreparedBatch, part: slice) -> Iterator[tuple[str, int, int | None]]:
     lines, teams = prepared.lines, [row[-1] for row in prepared.holders.values()]
-    board_ms, nano, *_ = lines.measures
+    board_ms, nano = lines.measure("board_ms"), lines.measure("nano")
     for at in range(part.start, part.stop):
-        if lines.bucket[at] != Bucket.OVERCOMMITTED:
+        if BUCKET_NAMES[lines.bucket[at]] != Bucket.OVERCOMMITTED:
             yield teams[lines.holder[at]], board_ms[at], nano[at]

@@ -31,7 +31,7 @@ from gpucost.domain.errors import (
 from gpucost.domain.gpu import ResourceCatalog, ShareBasis
 from gpucost.domain.rates import RateLookup
 from gpucost.domain.time import HOUR_MS, Window
-from gpucost.ledger.usage.lines import PreparedBatch, prepare_batch
+from gpucost.ledger.usage.prepared_batch import PreparedBatch, prepare_batch
 from gpucost.service.ingest.status import WindowFailure
 from gpucost.telemetry.interval_source import IntervalSource
 
