@@ -38,3 +38,6 @@ def main() -> None:
         if (error.name or "gpucost").partition(".")[0] == "gpucost":
             raise
         sys.exit(f"gpucost: {error.name} is not installed; this command needs gpucost[server]")
+    finally:
+        # The end of the process frees all of it: Python need not look through it for garbage once more.
+        gc.freeze()

@@ -13,8 +13,8 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import Field
 
-from gpucost.cluster.views.node_fit import MEMORY_ROOM
 from gpucost.detectors.findings import WastePattern
+from gpucost.domain.gpu import MEMORY_ROOM
 from gpucost.domain.text import is_any
 from gpucost.domain.time import HOUR_MS
 from gpucost.settings.types import Duration, Names, SettingsGroup

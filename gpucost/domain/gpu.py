@@ -94,6 +94,9 @@ def _hopper(one: str, double: str, two: str, three: str, four: str, seven: str) 
 
 _A100_80 = _hopper("1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb")
 
+MEMORY_ROOM = 0.8
+"""Part of a slice's memory that the job's 99th percentile may take: JDS' margin of 20 %."""
+
 MIG_TABLES: Mapping[str, MigTable] = {
     "A30": MigTable(4, 4, {"1g.6gb": 1, "2g.12gb": 2, "4g.24gb": 4}),
     "A100-40GB": _hopper("1g.5gb", "1g.10gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb"),

@@ -27,8 +27,9 @@ from gpucost.advisor.suggest.patches import (
 from gpucost.advisor.suggest.queue_choice import kueue_queue
 from gpucost.advisor.volcano.gang import MIN_MEMBER, SCHEDULER, gang_of_manifest
 from gpucost.cluster.objects.jobs import Document, JobObject
-from gpucost.cluster.views.node_fit import MEMORY_ROOM, fits
+from gpucost.cluster.views.node_fit import fits
 from gpucost.cluster.views.volcano_queues import ROOT_QUEUE
+from gpucost.domain.gpu import MEMORY_ROOM
 from gpucost.domain.jobs import JobKind, WorkloadClass, workload_class
 from gpucost.domain.text import counted
 

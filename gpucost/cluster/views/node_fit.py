@@ -191,8 +191,6 @@ def meets(requirement: SelectorRequirement, labels: Mapping[str, str]) -> bool:
             return False
 
 
-MEMORY_ROOM = 0.8
-"""Part of a slice's memory that the job's 99th percentile may take: JDS' margin of 20 %."""
 _GB = 10**9
 _PROFILE = re.compile(r"(?P<g>\d)g\.(?P<gb>\d+)gb\Z")
 
