@@ -242,6 +242,7 @@ COMMANDS: dict[str, tuple[str, ...] | str] = {
     "findings mute": ("1", "--for", "7d", "--reason", POISONS[0]),
     "findings unmute": ("1",),
     "findings rehearse": ("--days", "1"),
+    "savings": (MONTH,),
     "month status": (),
     "month close": (MONTH, "--dry-run", "--reason", POISONS[0]),
     "month adjust": (
@@ -370,6 +371,7 @@ ROUTES: dict[str, tuple[str, dict[str, str]]] = {
         "/v1/changes",
         {"window": "2026-10-06T12:00:00Z/2026-10-07T00:00:00Z", "by": "namespace"},
     ),
+    "/v1/savings": ("/v1/savings", {"month": MONTH}),
     "/v1/jobs": ("/v1/jobs", {"job": POISONS[2]}),
     "/v1/jobs/{uid}": (f"/v1/jobs/{quote(f'job-2 {POISONS[2]}', safe='')}", {}),
     "/v1/jobs/{uid}/receipt": (f"/v1/jobs/{quote(f'job-2 {POISONS[2]}', safe='')}/receipt", {}),

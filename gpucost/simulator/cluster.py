@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from importlib.resources import files
@@ -20,7 +20,15 @@ import numpy as np
 import pandas as pd
 
 from gpucost.attribution.frames import ClusterFrames, conform
-from gpucost.contract.frames import ACTIVITY, ALLOCATIONS, CAPACITY, NODES, OBSERVED
+from gpucost.contract.frames import (
+    ACTIVITY,
+    ALLOCATIONS,
+    CAPACITY,
+    FRAMES,
+    HISTORY_FRAMES,
+    NODES,
+    OBSERVED,
+)
 from gpucost.detectors.findings import WastePattern
 from gpucost.domain.errors import DataProblem, DataProblemCode
 from gpucost.domain.time import Month, Window, iso
@@ -74,9 +82,19 @@ from gpucost.simulator.scheduler import (
     board_uuid,
     of_pods,
 )
-from gpucost.simulator.workloads import DrawnInts, JobSubmission, stable_uid, submissions
+from gpucost.simulator.workloads import (
+    FORGOTTEN,
+    SERVERS,
+    DrawnInts,
+    JobIdentity,
+    JobSubmission,
+    ServerTemplate,
+    stable_uid,
+    submissions,
+)
 
 DEMO_SEED = 7
+_SEED_BEFORE = 1 << 16
 PRICES_NAME = "prices.yaml"
 TEAMS_NAME = "teams.yaml"
 
@@ -167,6 +185,7 @@ class SimulatedCluster:
         scale: int = 1,
         name: str = "demo",
         unrest_ms: int | None = None,
+        servers: Sequence[ServerTemplate] = SERVERS,
     ) -> None:
         self.seed = seed
         self.name = name
@@ -175,7 +194,7 @@ class SimulatedCluster:
         self.nodes = inventory(self.window, scale)
         self.scale = scale
         scheduler = SimulatedScheduler(self.nodes, self.window)
-        work = [*submissions(self.window, seed, scale), *planted(self.window, seed)]
+        work = [*submissions(self.window, seed, scale, servers), *planted(self.window, seed)]
         bound, never = scheduler.run(work)
         bound = arrive_late([pod for pod in bound if pod.end_ms > self.window.start_ms])
         bound, self.lost = go_unseen(bound, self.gap)
@@ -431,6 +450,34 @@ def _by_team(pod: PodPlacement, hand_over: HandOver) -> Iterator[tuple[int, int,
 def demo_cluster(seed: int = DEMO_SEED) -> SimulatedCluster:
     """The demo's cluster, whose month is ``DEMO_MONTH``."""
     return SimulatedCluster(seed)
+
+
+def frames_before(cluster: SimulatedCluster) -> ClusterFrames:
+    """The same cluster in the time before: other jobs, the same servers, and those of FORGOTTEN, of which
+    alone it is known what their GPUs did from minute to minute."""
+    window = Window(2 * cluster.window.start_ms - cluster.window.end_ms, cluster.window.start_ms)
+    before = SimulatedCluster(_SEED_BEFORE + cluster.seed, window, servers=(*SERVERS, *FORGOTTEN))
+    names = {each.name for each in SERVERS}
+    jobs = (pod.submission.job for pod in cluster.placements)
+    known = {job.name: job for job in jobs if job.name in names}
+    before.placements = tuple(_of_job(pod, known) for pod in before.placements)
+    before.hand_over = cluster.hand_over
+    before.staged.scripts += [ActivityScript(each.name, window, busy=0.0) for each in FORGOTTEN]
+    found = before.frames
+    held = found.allocations
+    pods = set(held.loc[held["job"].isin([each.name for each in FORGOTTEN]), "pod_uid"])
+    return ClusterFrames(
+        **{spec.name: getattr(found, spec.name) for spec in FRAMES if spec not in HISTORY_FRAMES},
+        activity=found.activity[found.activity["pod_uid"].isin(pods)],
+        serving=found.serving[found.serving["pod_uid"].isin(pods)],
+        problems=found.problems,
+    )
+
+
+def _of_job(pod: PodPlacement, known: Mapping[str, JobIdentity]) -> PodPlacement:
+    """The placement, of the job in ``known`` that has its name."""
+    job = known.get(pod.submission.job.name)
+    return pod if job is None else replace(pod, submission=replace(pod.submission, job=job))
 
 
 def demo_prices_text() -> str:

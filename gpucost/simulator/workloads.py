@@ -8,7 +8,7 @@ is our own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 from uuid import NAMESPACE_URL, uuid5
@@ -131,7 +131,8 @@ TEMPLATES: tuple[JobTemplate, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class ServerTemplate:
-    """A Deployment or the like: ``base`` replicas day and night, ``peak`` more in working hours."""
+    """A Deployment or the like: ``base`` replicas day and night, ``peak`` more in working hours; ``measured``
+    as of a JobSubmission."""
 
     kind: JobKind
     name: str
@@ -141,6 +142,7 @@ class ServerTemplate:
     units: int
     base: int
     peak: int
+    measured: bool = False
 
 
 SERVERS: tuple[ServerTemplate, ...] = (
@@ -152,6 +154,13 @@ SERVERS: tuple[ServerTemplate, ...] = (
     ServerTemplate(JobKind.LEADER_WORKER_SET, "chat-70b", "language", "a100", GPU, 4, 1, 0),
     ServerTemplate(JobKind.RAY_SERVICE, "asr", "speech", "h100-sliced", GPU, 1, 4, 4),
 )
+
+FORGOTTEN: tuple[ServerTemplate, ...] = (
+    ServerTemplate(JobKind.DEPLOYMENT, "captioner-old", "vision", "a100", GPU, 2, 1, 0, measured=True),
+    ServerTemplate(JobKind.DEPLOYMENT, "rerank-shadow", "ranking", "a100", GPU, 1, 2, 0, measured=True),
+    ServerTemplate(JobKind.STATEFUL_SET, "asr-canary", "speech", "h100", GPU, 1, 1, 0, measured=True),
+)
+"""Servers of the month before that nobody calls, until somebody acts upon what was found of them."""
 
 
 DrawnFloats: TypeAlias = npt.NDArray[np.float64]
@@ -202,11 +211,13 @@ class JobSubmission:
     measured: bool = False
 
 
-def submissions(month: Window, seed: int, scale: int = 1) -> list[JobSubmission]:
+def submissions(
+    month: Window, seed: int, scale: int = 1, servers: Sequence[ServerTemplate] = SERVERS
+) -> list[JobSubmission]:
     """The jobs that the teams submit in ``month``, in order of time; ``scale`` multiplies their number."""
     rng = np.random.default_rng([seed, 1])
     found = [sub for template in TEMPLATES for sub in _of_template(template, month, rng, seed, scale)]
-    for server in SERVERS:
+    for server in servers:
         found += _of_server(server, month, rng, seed, scale)
     found += _scripted(month, seed, scale)
     return sorted(found, key=lambda sub: (sub.submit_ms, sub.job.uid))
@@ -297,8 +308,9 @@ def _of_server(
     for start_ms, length_ms in spans * scale:
         late_ms = int(rng.integers(0, 600)) * SECOND_MS
         yield JobSubmission(
-            job, server.pool, server.resource, 1, server.units, start_ms + late_ms, length_ms - late_ms
-        )
+            job, server.pool, server.resource, 1, server.units, start_ms + late_ms, length_ms - late_ms,
+            measured=server.measured,
+        )  # fmt: skip
 
 
 def _scripted(month: Window, seed: int, scale: int) -> Iterator[JobSubmission]:

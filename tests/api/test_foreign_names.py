@@ -223,6 +223,7 @@ QUERIES: dict[str, dict[str, str]] = {
     "/v1/budgets": {"month": "2026-10"},
     "/v1/budgets/status": {},
     "/v1/incidents": {},
+    "/v1/savings": {"month": "2026-10"},
     "/v1/changes": {"window": "2026-10-01T03:00:00Z/2026-10-01T06:00:00Z"},
 }
 NAMED = {

@@ -52,6 +52,7 @@ OPERATIONS = (
     "GET /v1/prices",
     "GET /v1/queues",
     "GET /v1/reports/{month}",
+    "GET /v1/savings",
     "GET /v1/sessions",
     "GET /v1/state",
     "GET /v1/teams",

@@ -125,6 +125,7 @@ ROUTES = {
     ("GET", "/v1/jobs/{uid}"): Route("/v1/jobs/job-train", READERS, 404),
     ("GET", "/v1/jobs/{uid}/receipt"): Route("/v1/jobs/job-train/receipt", READERS, 404),
     ("GET", "/v1/findings"): Route("/v1/findings", READERS, 200),
+    ("GET", "/v1/savings"): Route("/v1/savings?month=2026-10", READERS, 200),
     ("GET", "/v1/findings/{id}"): Route("/v1/findings/1", READERS, 404),
     ("GET", "/v1/explain/{kind}/{namespace}/{name}"): Route("/v1/explain/Job/ml/mine", READERS, 404),
     ("GET", "/v1/queues"): Route("/v1/queues", READERS, 200),

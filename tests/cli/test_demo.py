@@ -7,10 +7,12 @@ import os
 import re
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
 import urllib.request
+from contextlib import closing
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -25,6 +27,7 @@ from gpucost.cli.application import app
 from gpucost.reports.charges.charge_statements import CHARGE_WORDS
 from gpucost.service.ingest.pipeline import PipelineOutcome
 from gpucost.service.wiring.demo_month import DEMO_MONTH, DemoMonth
+from gpucost.simulator.workloads import FORGOTTEN
 from tests.cli.faces import Faces
 
 ROOT = Path(__file__).parents[2]
@@ -305,6 +308,38 @@ def test_what_findings_cost_follows_from_intervals_and_prices(demo: tuple[Path, 
                 assert again.life.money == pytest.approx(cost, abs=0.002), said
                 whole.add(said.name)
     assert {"embed-small", "finetune-five-of-eight"} <= whole
+
+
+@pytest.mark.slow
+def test_what_was_saved_is_what_the_simulator_took_away(demo: tuple[Path, str]) -> None:
+    """Three servers that nobody called are deleted with September: GPUs x hours of October x the price that
+    September's own intervals say, within 5 %; all else stands beside it, to the nano-unit."""
+    done = CliRunner().invoke(
+        app, ["--config", str(demo[0] / "config.yaml"), "savings", "2026-10", "-f", "json"]
+    )
+    assert done.exit_code == 0, done.stderr
+    found = json.loads(done.stdout)
+    with closing(sqlite3.connect(demo[0] / "ledger.db")) as connection:
+        rows = connection.execute(
+            "SELECT h.job, SUM(l.nano), SUM(l.board_ms) FROM usage_line l "
+            "JOIN holder h ON h.id = l.holder_id GROUP BY h.job"
+        )
+        paid = {job: (nano, ms) for job, nano, ms in rows}
+    removed = {
+        each.name: Fraction(each.base * each.units * DEMO_MONTH.window.length_ms * paid[each.name][0])
+        / paid[each.name][1]
+        for each in FORGOTTEN
+    }
+    saved = {each["pattern"].rpartition("/")[2]: each for each in found["measured"]}
+    assert saved.keys() == removed.keys()
+    for name, each in saved.items():
+        assert each["saved_nano"] == pytest.approx(float(removed[name]), rel=0.05)
+        assert (each["now"]["nano"], each["why_not"]) == (0, "")
+        others = sum(cause["nano"] for cause in each["others"])
+        assert each["now"]["nano"] - each["before"]["nano"] == others - each["saved_nano"]
+    assert found["saved_nano"] == sum(each["saved_nano"] for each in saved.values())
+    assert found["saved_nano"] == sum(team["saved_nano"] for team in found["teams"])
+    assert found["possible"]["nano"] == sum(team["possible"]["nano"] for team in found["teams"]) > 0
 
 
 @pytest.mark.slow

@@ -72,11 +72,14 @@ def _pays_most(found: Any) -> str:
 
 def _why_more(found: Any) -> str:
     comparison, (change,) = found["comparison"], found["provenance"]["price_changes"]
-    assert comparison["previous_covered"] == 0
-    assert found["causes"] is None
+    assert comparison["previous_covered"] == comparison["covered"] == 1
     before, after = money(change["previous_price"]), money(change["price"])
+    largest = "; ".join(
+        f"{money(each['cost'])} {found['currency']} of {each['team']} by {each['kind'].replace('_', ' ')}"
+        for each in found["causes"][:3]
+    )
     return (
-        f"That cannot be said: {comparison['reason']}. Within October the price of an {change['model']} "
+        f"It did not. The largest causes: {largest}. Within October the price of an {change['model']} "
         f"changed, from {before} to {after} {found['currency']} an hour on {change['at'][:10]}."
     )
 
@@ -161,7 +164,11 @@ QUESTIONS = (
         "Why did October cost more than September?",
         "report",
         {"month": MONTH, "parts": ["comparison", "causes", "provenance"]},
-        {"comparison": True, "causes": True, "provenance": {"price_changes": True}},
+        {
+            "comparison": True,
+            "causes": (3, {"team": True, "kind": True, "model": True, "cost": True, "gpu_hours": True}),
+            "provenance": {"price_changes": True},
+        },
         _why_more,
     ),
     AssistantQuestion(

@@ -33,6 +33,7 @@ from gpucost.notify.compose.finding import TITLES
 from gpucost.reports.base import page_addresses
 from gpucost.reports.waste.findings import FindingEntry, SubjectPart
 from gpucost.service.reporting.finding_reports import finding_report, resolved_part
+from gpucost.service.reporting.finding_savings import savings
 
 router = APIRouter(
     dependencies=[Depends(authenticate), Depends(refuse_unknown_parameters)], include_in_schema=False
@@ -95,6 +96,12 @@ def _listed(
         teams=params.team.split(",") if params.team else None,
     )
     asked = {name: text for name, text in chosen.items() if text}
+    month = Month.of(now_ms)
+    seen = known.reporting.of_cluster(scope, params.cluster)
+    if params.team:
+        teams = frozenset(params.team.split(","))
+        seen = Scope(teams if scope.teams is None else teams & scope.teams, seen.clusters)
+    saved = None if params.after else savings(known.reporting, seen, month)
     return content(
         "Findings",
         "findings_page.html.j2",
@@ -115,6 +122,10 @@ def _listed(
         is_later=params.after is not None,
         looked_back=LOOKED_BACK_DAYS,
         subject_page=subject_page,
+        saved=None if saved is None else saved.report,
+        savings_json=page_addresses.address(
+            "/v1/savings", month=str(month), team=chosen["team"], cluster=chosen["cluster"]
+        ),
     )
 
 

@@ -1,4 +1,5 @@
-"""GET /v1/findings and the answers to them: acknowledge, mute, unmute; and the cursor of the list.
+"""GET /v1/findings and the answers to them: acknowledge, mute, unmute; the cursor of the list; and GET
+/v1/savings: what findings are worth.
 
 The cursor holds the ids that were given. The list is ordered by cost, which changes with every evaluation; a
 position in that order would lose findings that climb past it, and repeat those that fall below it. The ids
@@ -36,15 +37,18 @@ from gpucost.api.routes.responses import (
 )
 from gpucost.api.server.authentication import Reader, Responder, authenticate
 from gpucost.api.server.errors import not_found, responses
-from gpucost.api.server.services import ApiServices, KnownServices
+from gpucost.api.server.services import ApiServices, KnownServices, nothing_held
 from gpucost.detectors.engine.lifecycle import LIVE
 from gpucost.detectors.findings import FindingSeverity, WastePattern
 from gpucost.domain.errors import ErrorRemark, InputError
-from gpucost.domain.time import SECOND_MS, parse_day_or_instant, parse_duration
+from gpucost.domain.time import SECOND_MS, Month, parse_day_or_instant, parse_duration
 from gpucost.ledger import FindingRecord, FindingState
 from gpucost.ledger.stores.findings import MOST_PER_PAGE
+from gpucost.reports.base.document import to_json
+from gpucost.reports.month.savings_report import SavingsReport
 from gpucost.reports.waste.findings import FindingReport, FindingsReport
 from gpucost.service.reporting.finding_reports import finding_report, row_of, withheld_of
+from gpucost.service.reporting.finding_savings import savings
 from gpucost.service.reporting.rendering import ReportFormat, render_finding, render_findings
 
 MOST_GIVEN = 4_000
@@ -190,6 +194,40 @@ def findings_listed(
         withheld=None if withheld is None else withheld.rows,
         withheld_count=None if withheld is None else withheld.count,
     )
+
+
+class SavingsParams(BaseModel):
+    """The query."""
+
+    month: Annotated[Text, Field(description="a month in UTC, such as 2026-10")]
+    team: Annotated[OptionalText, Field(description="of what this team can act on")] = None
+    cluster: Annotated[OptionalText, Field(description="of findings in this cluster only")] = None
+
+
+@router.get(
+    "/v1/savings",
+    response_class=Response,
+    responses={
+        200: described(SavingsReport, ReportFormat.JSON, of_ledger=False),
+        **responses(400, 401, 403, 404, 422, 503),
+    },
+)
+async def get_savings(
+    principal: Reader, known: KnownServices, params: Annotated[SavingsParams, Query()]
+) -> Response:
+    """What open findings could give back in a month, and what those acted upon saved in this one."""
+    month = Month.parse(params.month)
+
+    def make() -> ResponseBody:
+        reporting = known.reporting
+        scope = reporting.of_team(reporting.of_cluster(principal.scope, params.cluster), params.team)
+        found = savings(reporting, scope, month)
+        if found is None:
+            raise nothing_held(known, scope, "month", params.month)
+        return ResponseBody(to_json(found.report).encode(), MEDIA_TYPES[ReportFormat.JSON], ())
+
+    asked = ("savings", month, params.team, params.cluster)
+    return await cached_response(known, principal.scope, asked, make)
 
 
 @router.get(

@@ -153,7 +153,10 @@ def _show(run: DemoMonth, place: Path) -> None:
     write_file(page, to_html(report).encode("utf-8"))
     typer.echo(f"report: {page}\nledger: {place / LEDGER}\nlook further:")
     typer.echo(f"  export GPUCOST_CONFIG={shlex.quote(str((place / CONFIG).absolute()))}")
-    for command in (f"report {DEMO_MONTH}", f"waste {DEMO_MONTH}", "findings", f"replay {DEMO_MONTH}"):
+    for command in (
+        *(f"report {DEMO_MONTH}", f"compare {DEMO_MONTH}", f"waste {DEMO_MONTH}", "findings"),
+        *(f"savings {DEMO_MONTH}", f"replay {DEMO_MONTH}"),
+    ):
         typer.echo(f"  {_program()} {command}")
 
 

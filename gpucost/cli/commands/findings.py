@@ -1,6 +1,7 @@
 """gpucost findings: what is wrong now, what it costs, and the answers of people to it.
 
-Also ``rehearse`` and ``explain``: what the detectors would find, and what they look for.
+Also ``rehearse`` and ``explain``: what the detectors would find, and what they look for; and ``gpucost
+savings``: what findings are worth.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from gpucost.cli.terminal.context import CommandContext, context_of, now_ms
 from gpucost.cli.terminal.exit_codes import ExitCode, complain, fields_as
 from gpucost.cli.terminal.output import (
     Output,
+    held,
     refuse_short_file,
     refuse_table_file,
     stdout,
@@ -65,6 +67,48 @@ def rehearse(
         raise typer.Exit(ExitCode.SOURCE)
     if format_ == "table":
         print_rehearsal(report, stdout(whole=True))
+    else:
+        write(to_json(report), output)
+
+
+def savings(
+    ctx: typer.Context,
+    month: Annotated[str, typer.Argument(metavar="MONTH", help="A month in UTC, such as 2026-10.")],
+    cluster: Annotated[str | None, typer.Option(help="Of findings in this cluster.")] = None,
+    team: Annotated[
+        str | None, typer.Option(help="Of what this team can act on, as the team itself sees it.")
+    ] = None,
+    format_: Annotated[Literal["table", "json"], typer.Option("--format", "-f")] = "table",
+    output: Output = None,
+) -> None:
+    """What open findings could give back in a month, each GPU-hour counted once; and what was saved in MONTH
+    by those that somebody acted upon (acknowledged), by team and in total, even where that is 0.
+
+    Saved is measured on the job's runs, before and since, with what other causes changed taken out: prices,
+    how often it runs, the length of the spans, missing data.
+    """
+    from gpucost.domain.scope import EVERYTHING
+    from gpucost.domain.time import Month
+    from gpucost.reports.base.document import to_json
+    from gpucost.reports.render.terminal_findings import print_savings
+    from gpucost.service.reporting.finding_savings import savings as savings_of
+
+    refuse_table_file(format_ == "table", output)
+    context = context_of(ctx)
+    remote = context.remote()
+    with fields_as({"month": "MONTH", "cluster": "--cluster", "team": "--team"}):
+        wanted = Month.parse(month)
+        if remote is not None:
+            report = remote.savings(month=month, cluster=cluster, team=team)
+        else:
+            with context.reporting() as reporting:
+                scope = reporting.of_team(reporting.of_cluster(EVERYTHING, cluster), team)
+                answer = savings_of(reporting, scope, wanted)
+                if answer is None:
+                    raise InputError("MONTH", month, held(reporting.ledger, "a month of"))
+                report = answer.report
+    if format_ == "table":
+        print_savings(report, stdout(whole=True))
     else:
         write(to_json(report), output)
 

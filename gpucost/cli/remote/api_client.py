@@ -52,6 +52,7 @@ from gpucost.reports.month.model import (
 )
 from gpucost.reports.month.month_end import ForecastScore, MonthForecast
 from gpucost.reports.month.reference_lists import MonthBudgets, PriceList, TeamDirectory
+from gpucost.reports.month.savings_report import SavingsReport
 from gpucost.reports.month.span_change import SpanChange
 from gpucost.reports.waste.findings import FindingEntry, FindingReport, FindingsReport
 from gpucost.reports.waste.waste_report import WasteReport
@@ -477,6 +478,9 @@ class RemoteApi:
             if after is None:
                 return replace(first, findings=tuple(rows), next=None, withheld=None, withheld_count=None)
         raise self._strange(f"more than {_MOST_PAGES:,} pages")
+
+    def savings(self, **params: str | None) -> SavingsReport:
+        return self._read(read_document, SavingsReport, self._client.json("/v1/savings", _given(params)))
 
     def finding(self, finding_id: int) -> FindingReport:
         return self._read(read_document, FindingReport, self._client.json(f"/v1/findings/{finding_id}"))

@@ -8,16 +8,21 @@ from typing import Literal
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
+from gpucost.domain.time import iso
 from gpucost.reports.base import display
+from gpucost.reports.month.savings_report import SavingsReport
 from gpucost.reports.render.terminal_parts import (
     LONGEST_NAME,
     WHOLE,
     caption,
+    filled,
     indented,
     new_table,
     print_block,
     print_parts,
     severity_style,
+    shown_cost,
+    shown_name,
 )
 from gpucost.reports.waste.findings import (
     EventRow,
@@ -219,3 +224,58 @@ def _priced(nano: int | None, currency: str) -> str:
 
 def _money(nano: int | None) -> str:
     return "no price" if nano is None else display.money(nano)
+
+
+def print_savings(report: SavingsReport, console: Console) -> None:
+    """Two sums, by team; then each pattern of jobs that somebody acted upon, with what else changed it."""
+    print_parts([*_savings(report, console.width)], console)
+
+
+def _savings(report: SavingsReport, width: int) -> Iterator[RenderableType]:
+    yield Text.assemble(
+        (f"{display.money(report.saved_nano)} {report.currency}", "bold cyan"),
+        f" saved in {report.month} by what was acted upon; open findings could give back ",
+        (f"{display.money(report.possible.nano)} {report.currency}", "bold"),
+        " in a month.",
+    )
+    heads = ["team", "findings", "could be had back, GPU-h", "could be had back", "saved"]
+    rows = [
+        [
+            shown_name(each.team or "nobody"),
+            Text(f"{each.findings:,}"),
+            Text(display.hours(each.possible.board_ms)),
+            shown_cost(each.possible),
+            Text(display.money(each.saved_nano)),
+        ]
+        for each in report.teams
+    ]
+    if rows:
+        yield filled(f"By team, {report.currency} in a month", heads, rows, {0}, width)
+    heads = ["jobs", "team", "acted upon", "before", "since", "by other causes", "saved"]
+    measured = [each for each in report.measured if not each.why_not]
+    rows = [
+        [
+            shown_name(each.pattern),
+            shown_name(each.team),
+            Text(iso(each.acted_at_ms)[:10]),
+            shown_cost(each.before),
+            shown_cost(each.now),
+            Text(display.signed_money(sum(cause.nano for cause in each.others))),
+            Text(display.money(each.saved_nano)),
+        ]
+        for each in measured
+    ]
+    if rows:
+        yield filled(f"Acted upon, {report.currency}", heads, rows, {0, 1}, width)
+        yield Text("Since: before, and by other causes, less what was saved.", "dim")
+    for each in report.measured:
+        if each.why_not:
+            yield Text(f"{display.name(each.pattern)}: nothing is claimed, {each.why_not}", "dim")
+    if report.looked_at is not None:
+        yield Text(f"Could be had back: as {report.looked_at}, each GPU-hour once.", "dim")
+    for count, words in (
+        (report.unanswered, "ended without an answer: nothing of it is claimed."),
+        (report.unmeasured, "acted upon and about no job, or one of too many: not measured."),
+    ):
+        if count:
+            yield Text(f"{count:,} {'finding' if count == 1 else 'findings'} {words}", "dim")

@@ -1,19 +1,22 @@
-"""The demo: the simulator's cluster, recorded to Parquet, through the pipeline of every other run."""
+"""The demo: the simulator's cluster, recorded to Parquet, through the pipeline of every other run; and the
+month before, of which only the ledger is left."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from gpucost.attribution.conservation import ConservationDifference, difference
 from gpucost.attribution.teams import TeamRules
 from gpucost.cluster.objects.metadata import OwnerKeys
 from gpucost.cluster.views.overview import ClusterOverview
+from gpucost.detectors.findings import WastePattern
 from gpucost.domain.errors import InputError
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, MINUTE_MS, Window
@@ -43,6 +46,7 @@ from gpucost.simulator.cluster import (
     demo_cluster,
     demo_prices_text,
     demo_teams_text,
+    frames_before,
 )
 from gpucost.simulator.state import cluster_state
 from gpucost.telemetry.recorded_source import RecordedSource, record
@@ -115,11 +119,37 @@ class DemoMonth:
         return DEMO_MONTH.window.end_ms - 1
 
     def ingest(self, on_window: OnWindow) -> PipelineOutcome:
-        return self.pipeline.ingest(self.cluster, self.pending(), on_window=on_window)
+        """The month before by day, with the answers to what was found then; and the month by hour."""
+        windows = self.pending()
+        before = [window for window in windows if window.end_ms <= DEMO_MONTH.window.start_ms]
+        past = self._remember(before, on_window) if before else PipelineOutcome()
+        done = self.pipeline.ingest(self.cluster, windows[len(before) :], on_window=on_window)
+        return PipelineOutcome(
+            past.ingested + done.ingested, past.changed + done.changed, past.failures + done.failures
+        )
 
     def pending(self) -> tuple[Window, ...]:
-        """The windows that are to be ingested."""
-        return self.pipeline.pending(self.cluster, DEMO_MONTH.window)
+        """The windows that are to be ingested, of the month before whole days."""
+        before = replace(self.pipeline, window_ms=DAY_MS).pending(self.cluster, DEMO_MONTH.previous().window)
+        return (*before, *self.pipeline.pending(self.cluster, DEMO_MONTH.window))
+
+    def _remember(self, windows: Sequence[Window], on_window: OnWindow) -> PipelineOutcome:
+        """The month before, as a ledger knows what its source has forgotten. At its end somebody answers for
+        each of its servers that nobody called, and ends it."""
+        end_ms = windows[-1].end_ms
+        with (
+            TemporaryDirectory(prefix="gpucost-") as folder,
+            Ledger.open(f"sqlite:///{self.folder / LEDGER}", now=lambda: end_ms) as ledger,
+        ):
+            record(Path(folder), frames_before(self.simulated))
+            pipeline = replace(self.pipeline, source=RecordedSource(Path(folder)), ledger=ledger)
+            done = pipeline.ingest(self.cluster, windows, on_window=on_window)
+            only = _DETECTORS.rules.only({WastePattern.IDLE_ALLOCATION})
+            replace(build_detecting(_DETECTORS, pipeline), detectors=only).once(self.cluster, end_ms)
+            for found in ledger.findings(EVERYTHING):
+                if found.id is not None:
+                    ledger.acknowledge(EVERYTHING, found.id, found.team, "nobody calls it: it is deleted")
+        return done
 
     def unassessed(self) -> tuple[WindowInfo, ...]:
         """The windows that detectors are to assess."""
