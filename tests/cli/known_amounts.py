@@ -42,6 +42,12 @@ def group(name: Name, row: Mapping[str, Any]) -> Known:
     if "jobs" in row:
         yield (*name, "jobs"), Fraction(row["jobs"])
         yield (*name, "of cost"), ratio(row.get("share_of_cost"))
+    change = row.get("change")
+    if change is not None:
+        # Printed with a sign, by which a number is not found.
+        relative = ratio(change["relative"])
+        yield (*name, "change"), None if relative is None else abs(relative)
+        yield (*name, "change in cost"), abs(Fraction(change["nano"], 10**9))
     for part in ("busy", "sm", "tensor", "memory"):
         found = row["utilisation"][part]
         if found is not None:
@@ -91,8 +97,20 @@ def report_json(found: Mapping[str, Any], scope: str) -> Known:
         (scope, "what", "overcommitted", "gpu-hours"),
         Fraction(sum(each["board_ms"] or 0 for each in found["problems"]), HOUR_MS),
     )
+    for cause in found["causes"]:
+        yield from _cause(cause, scope)
     if found["waste"] is not None:
         yield from waste_json(found["waste"], scope)
+
+
+def _cause(found: Mapping[str, Any], scope: str) -> Known:
+    """Without its sign, as ``group`` has changes."""
+    about = [each for each in (found["model"], found["pattern"]) if each]
+    name = (scope, "cause", team_of(found["team"]), found["kind"], *about)
+    yield (*name, "cost"), Fraction(abs(found["nano"]), 10**9)
+    yield (*name, "gpu-hours"), Fraction(abs(found["board_ms"]), HOUR_MS)
+    for at in ("before", "now"):
+        yield (*name, at), ratio(found[at])
 
 
 def _provenance(found: Mapping[str, Any], scope: str) -> Known:

@@ -178,6 +178,8 @@ def _cell(row: Name, head: str, text: str) -> Iterator[Printed]:
         hours, cost = numbers
         yield (*row, head, "gpu-hours"), hours
         yield (*row, head, "cost"), cost
+    elif head == "change":
+        yield from zip(((*row, "change"), (*row, "change in cost")), numbers, strict=False)
     elif head in _COUNTED and numbers:
         yield (*row, head), numbers[0]
     elif head == "mostly" and numbers:

@@ -14,11 +14,26 @@ Rule = tuple[str, tuple[Name | None, ...]]
 _DAY = r"\d{4}-\d\d-\d\d"
 _BUCKET = "Unusable|Gang stall|Preempted|Idle|Oversized|Starved|Fragmented|No demand|In use|Unknown"
 ALL, WASTED = ("team", "all"), ("wasted",)
+_CAUSE = rf"[−+]{N} ([\w-]+) ?: "
+CAUSES: tuple[Rule, ...] = (
+    (
+        rf"{_CAUSE}{N} GPU-hours (?:less|more)",
+        (("cause", "{2}", "hours", "cost"), None, ("cause", "{2}", "hours", "gpu-hours")),
+    ),
+    (rf"{_CAUSE}(\S+) cost (?:less|more) an hour", (("cause", "{2}", "price", "{3}", "cost"), None, None)),
+    (
+        rf"{_CAUSE}a (?:longer|shorter) span, in days: {N} before, {N} now",
+        (("cause", "{2}", "span", "cost"), None, *(("cause", "{2}", "span", at) for at in ("before", "now"))),
+    ),
+)
 MONTH: tuple[Rule, ...] = (
     (
         rf"{N} USD for {N} GPU-hours held by {N} jobs",
         ((*ALL, "cost"), (*ALL, "gpu-hours"), (*ALL, "jobs")),
     ),
+    (rf"[−+]{N} USD, [−+]{P} against the month before", ((*ALL, "change in cost"), (*ALL, "change"))),
+    (rf"Against the month before [−+]{P} [−+]{N} USD", ((*ALL, "change"), (*ALL, "change in cost"))),
+    *CAUSES,
     (
         rf"memory {P} \({P}\), at most {N} GiB of a GPU; {N} kWh, {N} W per GPU \({P}\)",
         (
