@@ -88,6 +88,21 @@ def test_waits_shares_and_the_cluster_by_hand() -> None:
     assert more.jobs[0].held_by_before == "team-a 8.0 GPUs"
 
 
+def test_units_of_a_sliced_gpu_are_parts_of_it_in_every_figure() -> None:
+    whole = fifo_history(job("j1", 0, 60, started=0), job("j2", 0, 30, 4, started=60))
+    pool = replace(whole.pools["line"], share=Fraction(1, 4))
+    report = answered(replace(whole, pools={"line": pool}))
+    (found,) = report.scenarios
+    everyone = found.group("all", "")
+    assert report.baseline is not None
+    assert everyone is not None
+    held = (8 * 60 + 4 * 30) * MINUTE_MS // 4
+    assert report.baseline.recorded_board_ms == report.baseline.replayed_board_ms == held
+    assert everyone.board_ms == found.cluster.held_board_ms == held
+    assert everyone.nano == held * NANO // HOUR_MS  # 1 an hour
+    assert everyone.waits.pending_board_ms == report.baseline.recorded.pending_board_ms == 60 * MINUTE_MS
+
+
 def test_what_is_borrowed_is_lent_and_preempted_runs_are_lost() -> None:
     history = kueue_history(
         job("a1", 0, 120, 16), job("b1", 60, 60, 8, queue="b"), job("a2", 0, 30, 8, priority=-1)

@@ -18,7 +18,7 @@ from gpucost.domain.time import Window
 @dataclass(frozen=True, slots=True)
 class WaitFigures:
     """Of jobs that came in the window. Who had not started when it ended waited until then. ``soon`` is the
-    share that started within five minutes, ``pending_board_ms`` the units that were waited for, times time.
+    share that started within five minutes, ``pending_board_ms`` the GPUs that were waited for, times time.
     """
 
     jobs: int

@@ -11,7 +11,7 @@ from math import fsum
 
 import numpy as np
 
-from gpucost.advisor.replay.history_record import ReplayHistory
+from gpucost.advisor.replay.history_record import HistoryJob, PoolRecord, ReplayHistory
 from gpucost.advisor.replay.replay_timeline import RestlessPreemption
 from gpucost.advisor.replay.scenario_run import ScenarioRun
 from gpucost.charges.contract_terms import ContractBook
@@ -102,7 +102,7 @@ class ReplayFigures:
             self._base = measured
             recorded, window = recorded_views(self._history), self._history.window
             if recorded:
-                self._error = _baseline_error(measured.views, recorded, window)
+                self._error = _baseline_error(measured, recorded)
                 self._errors = _errors(measured, recorded, window)
         answer = measured.answer(self._errors, self._seed)
         self._answers.append(answer)
@@ -144,14 +144,24 @@ def groups_of(views: Iterable[RunView], window: Window) -> dict[GroupKey, list[R
     return {**found, **dict(sorted(queues.items())), **dict(sorted(teams.items()))}
 
 
-def wait_figures(views: Sequence[RunView], window: Window) -> WaitFigures:
+def wait_figures(
+    views: Sequence[RunView], window: Window, pools: Mapping[str, PoolRecord] | None = None
+) -> WaitFigures:
+    """``pools`` say what part of a GPU their units are; all of one without them."""
     waits = np.array([each.wait_ms(window) for each in views], dtype=np.int64)
     started = sum(each.start_ms is not None for each in views)
     soon = sum(each.start_ms is not None and each.wait_ms(window) <= SOON_MS for each in views)
     p50, p90, p99, mean = _figures(waits)
     share = Fraction(soon, len(views)) if views else None
-    pending = sum(each.wait_ms(window) * each.job.gpus for each in views)
-    return WaitFigures(len(views), started, p50, p90, p99, mean, share, pending)
+    asked = ((each.wait_ms(window) * each.job.gpus, each.job) for each in views)
+    pending = sum(units_ms * share_of(job, pools or {}) for units_ms, job in asked)
+    return WaitFigures(len(views), started, p50, p90, p99, mean, share, round(pending))
+
+
+def share_of(job: HistoryJob, pools: Mapping[str, PoolRecord]) -> Fraction | int:
+    """What part of a GPU each of the job's units is."""
+    pool = pools.get(pool_of(job, pools))
+    return 1 if pool is None or pool.share == 1 else pool.share
 
 
 def _figures(waits: np.ndarray) -> tuple[int, int, int, int]:
@@ -184,9 +194,8 @@ def _errors(
     return found
 
 
-def _baseline_error(
-    views: Mapping[str, RunView], recorded: Mapping[str, RunView], window: Window
-) -> BaselineError:
+def _baseline_error(base: _Measured, recorded: Mapping[str, RunView]) -> BaselineError:
+    views, window, pools = base.views, base.window, base.played.run.pools
     both = [
         (views[uid], recorded[uid])
         for uid in recorded
@@ -207,23 +216,23 @@ def _baseline_error(
         p90,
         mean,
         Fraction(kept, len(started) - 1) if len(started) > 1 else None,
-        wait_figures([other for _, other in both], window),
-        wait_figures([one for one, _ in both], window),
+        wait_figures([other for _, other in both], window, pools),
+        wait_figures([one for one, _ in both], window, pools),
         sum(each.evictions for each in recorded.values()),
         sum(views[uid].evictions for uid in recorded if uid in views),
-        _board_ms((other for other in recorded.values()), window),
-        _board_ms((views[uid] for uid in recorded if uid in views), window),
+        sum(_board_ms(each, window, pools) for each in recorded.values()),
+        sum(_board_ms(views[uid], window, pools) for uid in recorded if uid in views),
     )
 
 
-def _board_ms(views: Iterable[RunView], window: Window, *, lost: bool = False) -> int:
-    """GPU time in the window, in units of the jobs' resources."""
-    return sum(
+def _board_ms(view: RunView, window: Window, pools: Mapping[str, PoolRecord], *, lost: bool = False) -> int:
+    """GPU time in the window: of all its runs, or of those that were thrown away."""
+    units_ms = sum(
         max(0, min(run.end_ms, window.end_ms) - max(run.start_ms, window.start_ms)) * view.job.gpus
-        for view in views
         for run in view.runs
         if run.is_lost or not lost
     )
+    return round(units_ms * share_of(view.job, pools))
 
 
 class _Measured:
@@ -284,7 +293,7 @@ class _Measured:
         return GroupAnswer(
             kind,
             name,
-            wait_figures(views, self.window),
+            wait_figures(views, self.window, self.played.run.pools),
             paid.board_ms if paid is not None and self.sums else sum(share(each) for each in own),
             sum(share(each, lost=True) for each in own),
             sum(each.evictions for each in own),
@@ -302,15 +311,15 @@ class _Measured:
         )
 
     def _paid(self, key: GroupKey) -> PaidTime | None:
-        """What a team, or the jobs of a queue, held; None of all together."""
+        """What a team, the jobs of a queue, or all held; None of other groups."""
         kind, name = key
         of = {"team": self.money.of_team, "queue": self.money.of_queue}.get(kind)
+        if key == ALL:
+            return self.money.held
         return None if of is None else of(name)
 
     def _share(self, view: RunView, *, lost: bool = False) -> int:
-        pool = self.played.run.pools.get(pool_of(view.job, self.played.run.pools))
-        found = _board_ms((view,), self.window, lost=lost)
-        return found if pool is None or pool.share == 1 else round(found * pool.share)
+        return _board_ms(view, self.window, self.played.run.pools, lost=lost)
 
     def _differences(
         self, key: GroupKey, views: Sequence[RunView], error: tuple[int, int, int, int] | None, seed: int
@@ -343,7 +352,7 @@ class _Measured:
     def _cluster(self) -> ClusterAnswer:
         money, pools = self.money, self.played.run.pools
         capacity = money.capacity
-        held = sum(paid.board_ms for key, paid in money.parts.items() if key.team != UNALLOCATED)
+        held = money.held.board_ms
         free = [paid for key, paid in money.parts.items() if key.team == UNALLOCATED]
         waiting = sum(int(each.free_while_waiting * pools[name].share) for name, each in self.sums.items())
         known = [
@@ -427,8 +436,8 @@ class _Measured:
         for key, own in self.groups.items():
             came = [views[each.job.uid] for each in own if each.job.uid in views]
             inside = [each for each in came if each.created_ms < self.window.end_ms]
-            figures = wait_figures(inside, self.window)
-            if figures != wait_figures(own, self.window):
+            figures = wait_figures(inside, self.window, self.played.run.pools)
+            if figures != wait_figures(own, self.window, self.played.run.pools):
                 found[" ".join(key).strip()] = figures
         return found, sum(
             each.job.uid not in views or views[each.job.uid].created_ms >= self.window.end_ms

@@ -68,6 +68,11 @@ class ScenarioMoney:
     def of_team(self, team: str) -> PaidTime:
         return _sum(paid for key, paid in self.parts.items() if key.team == team)
 
+    @property
+    def held(self) -> PaidTime:
+        """Of all teams."""
+        return _sum(paid for key, paid in self.parts.items() if key.team != UNALLOCATED)
+
     def of_queue(self, queue: str) -> PaidTime:
         return _sum(
             paid for key, paid in self.parts.items() if key.queue == queue and key.team != UNALLOCATED
