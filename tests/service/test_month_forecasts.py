@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
@@ -27,9 +29,14 @@ DAILY = 8 * PRICE.nano_per_board_hour
 @pytest.fixture(scope="module")
 def ledger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
     """Forty days of one team, the last ten of them of a month that goes on."""
-    folder = tmp_path_factory.mktemp("forecast")
-    with Ledger.open(new_ledger(folder / "ledger.db"), now=lambda: UNTIL_MS + HOUR_MS) as found:
-        for day, window in enumerate(Window(FIRST_MS, UNTIL_MS).split(DAY_MS)):
+    with filled(tmp_path_factory.mktemp("forecast"), Window(FIRST_MS, UNTIL_MS)) as found:
+        yield found
+
+
+@contextmanager
+def filled(folder: Path, span: Window) -> Iterator[Ledger]:
+    with Ledger.open(new_ledger(folder / "ledger.db"), now=lambda: span.end_ms + HOUR_MS) as found:
+        for day, window in enumerate(span.split(DAY_MS)):
             found.ingest(
                 "c",
                 window,
@@ -56,8 +63,17 @@ def test_what_is_left_goes_on_as_before(ledger: Ledger) -> None:
     ("month", "now_ms"),
     [(MONTH, MONTH.window.end_ms), (MONTH.previous(), UNTIL_MS), (Month(2026, 12), UNTIL_MS)],
 )
-def test_a_month_that_is_over_or_has_no_day_has_none(ledger: Ledger, month: Month, now_ms: int) -> None:
+def test_a_month_that_is_over_or_begins_later_has_none(ledger: Ledger, month: Month, now_ms: int) -> None:
     assert month_forecast(ReportService(ledger, "test", {}), EVERYTHING, month, now_ms) is None
+
+
+def test_a_month_that_begins_where_the_ledger_ends_is_all_forecast(tmp_path: Path) -> None:
+    begin_ms = MONTH.window.start_ms
+    with filled(tmp_path, Window(begin_ms - 60 * DAY_MS, begin_ms)) as ledger:
+        found = month_forecast(ReportService(ledger, "test", {}), EVERYTHING, MONTH, begin_ms)
+    assert found is not None
+    assert (found.as_of, found.days_left) == ("2026-10-01T00:00:00Z", 31)
+    assert found.total.expected_nano == 31 * DAILY
 
 
 def test_another_team_is_in_nothing_of_it(ledger: Ledger) -> None:

@@ -154,13 +154,15 @@ def _json(report: object, *headers: tuple[str, str]) -> ResponseBody:
 )
 async def get_forecast(principal: Reader, known: KnownServices, month: MonthText) -> Response:
     """What teams will have held at the end of a month that goes on, with an interval. A month that is over,
-    or of which no whole day is known, has none."""
+    or begins after the ledger's end, has none."""
     wanted = Month.parse(month)
 
     def make() -> ResponseBody:
         found = month_forecast(known.reporting, principal.scope, wanted, known.now())
         if found is None:
-            raise not_found("month", month, "only a month that goes on, and has a whole day, has a forecast")
+            raise not_found(
+                "month", month, "only the month where the ledger ends, or that begins there, has one"
+            )
         return _json(found)
 
     return await cached_response(known, principal.scope, ("forecast", wanted), make)

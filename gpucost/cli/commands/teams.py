@@ -209,8 +209,11 @@ def forecast_month(
                 when = when if extent is None else min(when, extent.end_ms - 1)
                 made = month_forecast(reporting, reporting.of_team(EVERYTHING, team), wanted, when)
                 if made is None:
-                    allowed = "a month that goes on where the ledger ends, with a whole day in it"
-                    raise InputError("MONTH", month, f"{allowed}; {held(reporting.ledger, 'a month of')}")
+                    allowed = "the month in which the ledger ends, or that begins there"
+                    if extent is not None and extent.start_ms < wanted.window.end_ms <= extent.end_ms:
+                        allowed = f"{allowed}; {wanted} is over, gpucost report {wanted} says what it cost"
+                    known = "the ledger is empty" if extent is None else f"the ledger holds {extent}"
+                    raise InputError("MONTH", month, f"{allowed}; {known}")
                 found = made
     if format_ == "json":
         write(to_json(found), output)

@@ -183,7 +183,9 @@ def exceed_words(status: BudgetStatus) -> str:
         return ""
     if found.expected_nano is None:
         return f"no forecast: {found.reason}"
-    interval = f"{display.percent(found.coverage)}: {found.earliest or 'never'} to {found.latest or 'never'}"
+    if found.earliest is None:
+        return "is not expected to exceed"
+    interval = f"{display.percent(found.coverage)}: {found.earliest} to {found.latest or 'never'}"
     if found.exceeds_on is None:
         return f"is not expected to exceed ({interval})"
     return f"will exceed on {found.exceeds_on} ({interval})"

@@ -3,6 +3,7 @@ incidents."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from shlex import quote
 
@@ -78,9 +79,12 @@ def print_budget_check(found: BudgetReport, console: Console) -> None:
 
 
 def _notes(budgets: Iterable[BudgetStatus]) -> Iterator[RenderableType]:
+    names: dict[str, list[str]] = defaultdict(list)
     for each in budgets:
-        if each.note:
-            yield Text(f"{display.name(each.name)}: {each.note}", "dim")
+        names[each.note].append(display.name(each.name))
+    for note, named in names.items():
+        if note:
+            yield Text(f"{', '.join(named)}: {note}", "dim")
 
 
 def _whole(status: BudgetStatus, width: int) -> Iterator[RenderableType]:

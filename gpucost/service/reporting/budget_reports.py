@@ -187,17 +187,16 @@ class _BudgetReader:
         if not is_ours:
             note = f"the ledger is in {self.reporting.currency}: what is spent in {currency} is not known"
         until_ms = self._until(window)
+        covered, missing = self._covered(window)
+        if is_ours and missing:
+            note = "; ".join(filter(None, (note, f"{missing} {span} is in the ledger")))
         days = sorted(self._daily(Window(window.start_ms, until_ms)).items()) if is_ours else []
-        spent = sum(nano for _, nano in days) if is_ours else None
+        spent = sum(nano for _, nano in days) if is_ours and covered else None
         forecast, as_of_ms = self._forecast(window, total) if is_ours else (None, 0)
         thresholds = (
             *(self._actual(part, total, days) for part in entry.thresholds),
             *(_expected(part, total, forecast, as_of_ms) for part in entry.forecast_thresholds),
         )
-        so_far = max(1, min(self.at_ms, window.end_ms) - window.start_ms)
-        infos = self.reads.windows(window)
-        clusters = max(1, len({info.cluster for info in infos}))
-        covered = sum(window.overlap_ms(info.window.start_ms, info.window.end_ms) for info in infos)
         return BudgetStatus(
             name=entry.name,
             subject=subject.value,
@@ -212,12 +211,25 @@ class _BudgetReader:
             spent_nano=spent,
             left_nano=None if spent is None else total - spent,
             part=None if spent is None or total <= 0 else Fraction(spent, total),
-            covered=min(Fraction(1), Fraction(covered, clusters * so_far)),
+            covered=covered,
             thresholds=thresholds,
             forecast=forecast,
             causes=self._causes(entry, Window(window.start_ms, until_ms)) if causes and spent else (),
             note=note,
         )
+
+    def _covered(self, window: Window) -> tuple[Fraction, str]:
+        """The part of the period so far that the ledger has; and how little that is, where a day or all of it
+        is missing."""
+        so_far = max(1, min(self.at_ms, window.end_ms) - window.start_ms)
+        infos = self.reads.windows(window)
+        clusters = max(1, len({info.cluster for info in infos}))
+        known_ms = sum(window.overlap_ms(info.window.start_ms, info.window.end_ms) for info in infos)
+        covered = min(Fraction(1), Fraction(known_ms, clusters * so_far))
+        if not covered:
+            return covered, "nothing of"
+        is_late = (1 - covered) * so_far >= DAY_MS
+        return covered, f"only {display.percent(covered)} of the time so far of" if is_late else ""
 
     def _until(self, window: Window) -> int:
         """Up to where the ledger counts: the instant asked for, in whole hours, or the end of the period."""

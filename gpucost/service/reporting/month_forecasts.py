@@ -33,7 +33,8 @@ _HELD = {"bucket": frozenset({Bucket.HELD.value})}
 
 
 def month_forecast(reporting: ReportService, scope: Scope, month: Month, now_ms: int) -> MonthForecast | None:
-    """None for a month that is over, or of which the ledger has all days, or not one."""
+    """None for a month that is over, or of which the ledger has all days, or that does not begin where the
+    ledger ends."""
     ledger, window = reporting.ledger, month.window
     if now_ms >= window.end_ms:
         return None
@@ -41,9 +42,11 @@ def month_forecast(reporting: ReportService, scope: Scope, month: Month, now_ms:
     infos = ledger.windows(span, scope=scope)
     known = known_days(infos)
     whole = [day for day in range(window.start_ms, window.end_ms, DAY_MS) if day in known]
-    if not whole or whole[-1] + DAY_MS == window.end_ms:
+    if not whole and window.start_ms - DAY_MS not in known:
         return None
-    until_ms = whole[-1] + DAY_MS
+    until_ms = whole[-1] + DAY_MS if whole else window.start_ms
+    if until_ms == window.end_ms:
+        return None
     span = Window(max(span.start_ms, until_ms - HISTORY_DAYS * DAY_MS), until_ms)
     costs = daily_costs(reporting, scope, span, _HELD)
     days = range(span.start_ms, span.end_ms, DAY_MS)
