@@ -11,6 +11,7 @@ import yaml
 from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
+from gpucost.advisor.model.answers import SEARCH_STOPPED
 from gpucost.api.routes.advisor import ADVICE_PATH
 from gpucost.cli.application import app
 from gpucost.demo.month_app import demo_app
@@ -39,7 +40,8 @@ def test_the_app_answers_for_the_demos_cluster(client: TestClient) -> None:
     advice = client.post(ADVICE_PATH, json={"manifest": manifest}).json()
     assert advice["decision"] == "waits"
     assert advice["price"]["currency"] == "USD"
-    assert advice["suggestions"]
+    # On a machine with much else to do the time for them may be over: then that is said.
+    assert advice["suggestions"] or any(each.startswith(SEARCH_STOPPED) for each in advice["assumptions"])
 
 
 def test_commands_on_the_demos_settings_answer_for_it_too(
