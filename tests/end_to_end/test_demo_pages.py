@@ -180,7 +180,9 @@ def test_totals_are_those_of_the_api_and_of_the_ledger_to_the_cent(
     with sqlite3.connect(f"file:{site.folder / 'ledger.db'}?mode=ro", uri=True) as ledger:
         rows = ledger.execute(
             "SELECT h.team, SUM(l.nano) FROM usage_line l JOIN holder h ON h.id = l.holder_id"
-            " WHERE l.bucket = 'held' GROUP BY h.team"
+            " JOIN ledger_window w ON w.id = l.window_id WHERE w.month = ? AND l.bucket = 'held'"
+            " GROUP BY h.team",
+            (MONTH,),
         ).fetchall()
     of_ledger = {team: round(Decimal(nano) / 10**9, 2) for team, nano in rows}
     of_api = {
