@@ -60,6 +60,15 @@ class Names:
             count += 1
         return count
 
+    def _whole(self, name: Name) -> Name:
+        """The name that a cell too narrow for it begins, where it is one."""
+        if not any(part.endswith("…") for part in name):
+            return name
+        pattern = [re.escape(part.removesuffix("…")) + (".*" if part.endswith("…") else "") for part in name]
+        whole = re.compile("\0".join(pattern))
+        found = [each for each in self.exact if whole.fullmatch("\0".join(each))]
+        return found[0] if len(found) == 1 else name
+
     def conflicts(self) -> list[str]:
         """Names with two numbers, and printed names that no program's face knows."""
         found = []
@@ -67,7 +76,8 @@ class Names:
             exact = [value for _, value in values]
             if max(exact) - min(exact) > _FLOATS:
                 found.append(f"{name}: {[(face, float(value)) for face, value in values]}")
-        for name, texts in self.shown.items():
+        for printed, texts in self.shown.items():
+            name = self._whole(printed)
             if name not in self.exact:
                 found.append(f"{name}: {texts} is in no program's face")
                 continue

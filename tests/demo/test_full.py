@@ -81,7 +81,7 @@ def told(room: ChatRoom, title: str) -> ChatPost:
     until_s = time.monotonic() + LONGEST_S
     while time.monotonic() < until_s:
         for each in room.said:
-            if each.lines[0].startswith(title):
+            if each.lines[0].startswith(title) and any(" a day, " in line for line in each.lines):
                 return each
         time.sleep(0.5)
     raise AssertionError(f"no message begins with {title!r}: {[each.lines for each in room.said]}")
