@@ -61,7 +61,7 @@ from gpucost.service.notifications.digests import DigestScheduler
 from gpucost.service.reporting.report_service import ReportService
 from gpucost.service.settings.api import ApiSettings
 from gpucost.settings import logs
-from tests.api.advisor_worlds import StillCluster
+from tests.api.advisor_worlds import StillCluster, ever_current
 from tests.cli.findings_worlds import NOW_MS, Run, detect, ingest, prepare
 from tests.cli.state_worlds import cluster
 from tests.detectors.worlds import H100, World
@@ -430,8 +430,7 @@ def known_cluster(folder: Path) -> AdvisorService:
         StillCluster(loaded.state), engine, TeamRules.default(), settings=AdvisorSettings(samples=3)
     )
     found.refresh()
-    found.monotonic = lambda: found._checked_s
-    return found
+    return ever_current(found)
 
 
 @pytest.fixture(scope="module")

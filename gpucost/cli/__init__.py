@@ -23,7 +23,7 @@ def main() -> None:
     """Entry point of the scripts ``gpucost`` and ``kubectl-gpucost``. Ctrl-C during start-up ends it with
     130, without a message."""
     gc.set_threshold(_YOUNG, _MIDDLE, _OLD)
-    # Nor is any of them worth being looked for by a process that ends.
+    # The end of the process frees all of it: Python need not look through it for garbage once more.
     atexit.register(gc.freeze)
     try:
         from gpucost.cli.terminal.exit_codes import ending_at_once
@@ -38,6 +38,3 @@ def main() -> None:
         if (error.name or "gpucost").partition(".")[0] == "gpucost":
             raise
         sys.exit(f"gpucost: {error.name} is not installed; this command needs gpucost[server]")
-    finally:
-        # The end of the process frees all of it: Python need not look through it for garbage once more.
-        gc.freeze()

@@ -16,7 +16,7 @@ from gpucost.ledger import Ledger
 from gpucost.notify.sending.delivery import SenderStatus
 from gpucost.service.notifications.loop import NotificationStatus
 from gpucost.service.settings.api import ApiKey, ApiSettings
-from tests.api.advisor_worlds import advising
+from tests.api.advisor_worlds import advising, ever_current
 from tests.service.worlds import Clock, filled_ledger
 
 SECRETS = {"ada": "s3cret_of-ada", "vera": "s3cret-of-vera", "fin": "f", "root": "r", "prom": "p", "old": "o"}
@@ -62,10 +62,7 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
 @pytest.fixture(scope="session")
 def app(ledger: Ledger) -> FastAPI:
     telling = NotificationStatus((), lambda: SenderStatus({}, {}, 0))
-    still = advising()
-    # All tests share it, and its state does not get too old while they run.
-    still.monotonic = lambda: still._checked_s
-    return create_app(ledger, SETTINGS, now=Clock(), advising=still, telling=telling)
+    return create_app(ledger, SETTINGS, now=Clock(), advising=ever_current(advising()), telling=telling)
 
 
 @pytest.fixture(scope="session")

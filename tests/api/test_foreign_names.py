@@ -35,7 +35,7 @@ from gpucost.domain.time import HOUR_MS
 from gpucost.ledger import Ledger
 from gpucost.ledger.stores.api_keys import LedgerKeys
 from gpucost.ledger.usage.query import DIMENSIONS
-from tests.api.advisor_worlds import StillCluster, advising, job, state
+from tests.api.advisor_worlds import StillCluster, advising, ever_current, job, state
 from tests.api.conftest import SETTINGS, Clients
 from tests.api.findings import finding, life, save
 from tests.cluster import builders
@@ -171,9 +171,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     clock = Clock()
     with world_ledger(tmp_path_factory.mktemp("foreign"), clock) as ledger:
         settings = SETTINGS.model_copy(update={"rate": 0, "refused_rate": 0})
-        found = advising(watched=crowded())
-        found.monotonic = lambda: found._checked_s
-        app = create_app(ledger, settings, now=clock, advising=found)
+        app = create_app(ledger, settings, now=clock, advising=ever_current(advising(watched=crowded())))
         clients = Clients(app)
         for each in (clients.ada, clients.vera, clients.fin):
             assert each.get("/v1/me").status_code == 200

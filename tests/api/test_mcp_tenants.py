@@ -14,7 +14,7 @@ from gpucost.api.app import create_app
 from gpucost.api.tools.tool_arguments import ReportPart
 from gpucost.api.tools.tool_catalog import TOOLS
 from gpucost.reports.month.allocations import DIMENSIONS
-from tests.api.advisor_worlds import advising, job
+from tests.api.advisor_worlds import advising, ever_current, job
 from tests.api.assistants import bearer, called
 from tests.api.conftest import SETTINGS
 from tests.api.test_foreign_names import DAY, OTHER, OWN, absent, crowded, foreign, world_ledger
@@ -71,8 +71,7 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FastAPI]:
     workloads = {**watched.found.workloads, waiting.meta.uid: waiting}
     watched.found = replace(watched.found, workloads=workloads)
     with world_ledger(tmp_path_factory.mktemp("tools"), clock) as ledger:
-        found = advising(watched=watched)
-        found.monotonic = lambda: found._checked_s
+        found = ever_current(advising(watched=watched))
         settings = SETTINGS.model_copy(update={"rate": 0, "refused_rate": 0})
         yield create_app(ledger, settings, now=clock, advising=found)
 

@@ -32,7 +32,7 @@ from gpucost.service.detection.finding_records import record_of
 from tests.api import test_advisor_tenants as tenants
 from tests.api import test_clusters as several
 from tests.api import test_live as now_live
-from tests.api.advisor_worlds import advising
+from tests.api.advisor_worlds import advising, ever_current
 from tests.api.conftest import SECRETS, SETTINGS, Clients
 from tests.api.findings import finding, ledger_with_findings, life
 from tests.api.test_principals import READERS, ROUTES
@@ -64,11 +64,10 @@ def world(folder: Path, found: MemorySource) -> tuple[Ledger, TestClient]:
     ledger = Ledger.open(new_ledger(folder / "ledger.db"), now=clock)
     lines = pipeline(ledger, found, clock)
     assert lines.ingest("c", lines.pending("c", DAY)).ingested == 24
-    still = advising()
-    still.monotonic = lambda: still._checked_s
     settings = SETTINGS.model_copy(update={"rate": 0})
     client = TestClient(
-        create_app(ledger, settings, now=clock, advising=still), raise_server_exceptions=False
+        create_app(ledger, settings, now=clock, advising=ever_current(advising())),
+        raise_server_exceptions=False,
     )
     client.headers["Authorization"] = f"Bearer {format_key('vera', SECRETS['vera'])}"
     return ledger, client

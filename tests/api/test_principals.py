@@ -35,7 +35,7 @@ from gpucost.reports.month.inputs import TeamAccount
 from gpucost.service.notifications.loop import NotificationStatus
 from gpucost.service.settings.api import ApiSettings
 from gpucost.service.wiring.inputs import load_book
-from tests.api.advisor_worlds import advising, job
+from tests.api.advisor_worlds import advising, ever_current, job
 from tests.api.conftest import SECRETS, SETTINGS, Clients
 from tests.api.findings import ledger_with_findings
 from tests.service.worlds import Clock
@@ -264,7 +264,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             ledger,
             settings,
             now=clock,
-            advising=advising(),
+            advising=ever_current(advising()),
             telling=NotificationStatus((), lambda: SenderStatus({}, {}, 0)),
             authenticator=Authenticator([fixed, LedgerKeys(ledger, clock)], [tokens], clock),
         )

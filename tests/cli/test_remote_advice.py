@@ -25,7 +25,7 @@ from gpucost.kube.manifests import manifest_of, reread
 from gpucost.kube.manifests.writer import document_of
 from gpucost.service.advisor.advisor_service import AdvisorEngine, AdvisorService
 from gpucost.service.wiring.inputs import load_book
-from tests.api.advisor_worlds import StillCluster
+from tests.api.advisor_worlds import StillCluster, ever_current
 from tests.cli.api_server import Server, served
 from tests.support.ledgers import new_ledger
 
@@ -59,7 +59,7 @@ def watching(rules: TeamRules) -> AdvisorService:
         prices=load_book(None),
     )
     advising.refresh()
-    return advising
+    return ever_current(advising)
 
 
 @pytest.fixture

@@ -320,12 +320,14 @@ class _Scenario:
         for price in self.change.prices:
             since_ms = self.change.since_ms(price, self._begin_ms)
             for name, pool in found.items():
-                spans = _spans_of_model(pool, price.model) if price.pool is None else [(since_ms, None)]
+                if price.pool is None:
+                    spans = list(_spans_of_model(pool, price.model))
+                else:
+                    spans = [(since_ms, None)] if name == price.pool else []
                 prices += [
                     PriceStep(max(since_ms, from_ms), name, Fraction(price.gpu_hour))
                     for from_ms, until_ms in spans
-                    if name == price.pool
-                    or (price.pool is None and (until_ms is None or since_ms < until_ms))
+                    if until_ms is None or since_ms < until_ms
                 ]
         return found, tuple(sorted(prices, key=attrgetter("at_ms")))
 

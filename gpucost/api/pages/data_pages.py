@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Request
+from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 from starlette.concurrency import run_in_threadpool
 
 from gpucost.access.principal import AccessRole, Principal
 from gpucost.api.pages.page_layout import PageContent, PageFrame, content, render
+from gpucost.api.routes.months import MonthText
 from gpucost.api.routes.requests import refuse_unknown_parameters
 from gpucost.api.routes.responses import cached_answer
 from gpucost.api.routes.service import cluster_readiness
@@ -37,9 +37,6 @@ router = APIRouter(
     dependencies=[Depends(authenticate), Depends(refuse_unknown_parameters)], include_in_schema=False
 )
 
-MonthText = Annotated[
-    str, Path(max_length=64, description="a month in UTC, such as 2026-10", examples=["2026-10"])
-]
 MOST_ROWS = 100
 MOST_STRIPS = 8
 """Clusters whose days are shown; of more those of which least was observed. The table has all."""

@@ -79,7 +79,9 @@ async def list_findings(
         return _listed(known, principal, params, chosen, now_ms)
 
     asked = "findings", params.model_dump_json(), now_ms, known.detectors.evaluations
-    return await shown(PageFrame(request, known, principal, "findings"), asked, make, heavy=False)
+    # The first page has what findings are worth, which reads spans by job.
+    is_heavy = params.after is None
+    return await shown(PageFrame(request, known, principal, "findings"), asked, make, heavy=is_heavy)
 
 
 def _listed(

@@ -13,12 +13,13 @@ from fractions import Fraction
 from http import HTTPStatus
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse, RedirectResponse, Response
-from pydantic.json_schema import SkipJsonSchema
 
 from gpucost.access.principal import Principal
 from gpucost.api.pages.page_layout import PageContent, PageFrame, content, is_page, months_seen, shown
+from gpucost.api.routes.months import MonthText
+from gpucost.api.routes.reports import OneTeam
 from gpucost.api.routes.requests import refuse_unknown_parameters
 from gpucost.api.routes.service import index
 from gpucost.api.server.authentication import READERS, Reader, authenticate, require_role
@@ -42,10 +43,6 @@ router = APIRouter(
     dependencies=[Depends(authenticate), Depends(refuse_unknown_parameters)], include_in_schema=False
 )
 
-MonthText = Annotated[
-    str, Path(max_length=64, description="a month in UTC, such as 2026-10", examples=["2026-10"])
-]
-OneTeam = Annotated[str | SkipJsonSchema[None], Query(max_length=253, description="of this team only")]
 _MOST_FIRST = 5
 
 

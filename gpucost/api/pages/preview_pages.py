@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Request
+from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
 from gpucost.access.principal import Principal
 from gpucost.api.pages.page_layout import PageContent, PageFrame, content, read_form
-from gpucost.api.routes.months import PolicyText, PreviewBody, previewed, refuse_part
+from gpucost.api.routes.months import MonthText, PolicyText, PreviewBody, previewed, refuse_part
 from gpucost.api.routes.requests import refuse_unknown_parameters
 from gpucost.api.server.authentication import Accountant, authenticate
 from gpucost.api.server.services import ApiServices, KnownServices
@@ -29,9 +29,6 @@ router = APIRouter(
     dependencies=[Depends(authenticate), Depends(refuse_unknown_parameters)], include_in_schema=False
 )
 
-MonthText = Annotated[
-    str, Path(max_length=64, description="a month in UTC, such as 2026-10", examples=["2026-10"])
-]
 FIRST, SECOND, GROUPING = "first", "second", "by"
 """The fields of the form: two policies as YAML, and what there is a line for."""
 _WORDS: Mapping[str, str] = {kind.value: words for kind, words in CHARGE_WORDS.items()}

@@ -17,9 +17,9 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
 from gpucost.access.principal import Principal
-from gpucost.api.pages.month_pages import MonthText, month_marks
+from gpucost.api.pages.month_pages import month_marks
 from gpucost.api.pages.page_layout import PageContent, PageFrame, content, shown
-from gpucost.api.routes.months import no_such_team, refuse_foreign, seen_statements
+from gpucost.api.routes.months import MonthText, no_such_team, refuse_foreign, seen_statements
 from gpucost.api.routes.requests import WholeNumber, refuse_unknown_parameters
 from gpucost.api.server.authentication import Reader, authenticate
 from gpucost.api.server.errors import ApiError

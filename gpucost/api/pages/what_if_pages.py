@@ -13,9 +13,8 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 from pydantic.json_schema import SkipJsonSchema
 
-from gpucost.api.pages.month_pages import MonthText
 from gpucost.api.pages.page_layout import PageContent, PageFrame, content
-from gpucost.api.routes.months import refuse_part
+from gpucost.api.routes.months import MonthText, refuse_part
 from gpucost.api.routes.requests import refuse_unknown_parameters
 from gpucost.api.server.authentication import Accountant, authenticate
 from gpucost.api.server.errors import not_found

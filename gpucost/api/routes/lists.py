@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Response
 from pydantic.json_schema import SkipJsonSchema
 
+from gpucost.api.routes.reports import OneTeam
 from gpucost.api.routes.requests import JSON, refuse_unknown_parameters
 from gpucost.api.routes.responses import ResponseBody, cached_response, described
 from gpucost.api.server.authentication import Reader, authenticate
@@ -24,6 +25,11 @@ from gpucost.service.reporting.list_reports import budgets_of, prices_of, team_d
 from gpucost.service.reporting.rendering import ReportFormat
 
 router = APIRouter(dependencies=[Depends(authenticate), Depends(refuse_unknown_parameters)])
+
+_AsOf = Annotated[
+    str | SkipJsonSchema[None],
+    Query(max_length=64, description="as of a day (midnight UTC) or an RFC 3339 instant; else now"),
+]
 
 
 def _json(report: object) -> ResponseBody:
@@ -62,9 +68,7 @@ async def get_budgets(
     month: Annotated[
         str, Query(max_length=64, description="a month in UTC, such as 2026-10", examples=["2026-10"])
     ],
-    team: Annotated[
-        str | SkipJsonSchema[None], Query(max_length=253, description="of this team only")
-    ] = None,
+    team: OneTeam = None,
 ) -> Response:
     """What teams with a budget may cost in a month, what they have held so far, and what is left. A month
     that the ledger holds nothing of is not found."""
@@ -95,10 +99,7 @@ async def get_budget_status(
         str | SkipJsonSchema[None],
         Query(max_length=253, description="of this budget only, with its dearest causes"),
     ] = None,
-    at: Annotated[
-        str | SkipJsonSchema[None],
-        Query(max_length=64, description="as of a day (midnight UTC) or an RFC 3339 instant; else now"),
-    ] = None,
+    at: _AsOf = None,
 ) -> Response:
     """How budgets stand in their month, quarter or year: spent, carried over, thresholds and when each was
     reached, and when it will be exceeded. Of teams and clusters that the caller may see."""
@@ -124,13 +125,8 @@ async def get_budget_status(
 async def get_incidents(
     principal: Reader,
     known: KnownServices,
-    team: Annotated[
-        str | SkipJsonSchema[None], Query(max_length=253, description="of this team only")
-    ] = None,
-    at: Annotated[
-        str | SkipJsonSchema[None],
-        Query(max_length=64, description="as of a day (midnight UTC) or an RFC 3339 instant; else now"),
-    ] = None,
+    team: OneTeam = None,
+    at: _AsOf = None,
 ) -> Response:
     """Incidents of the last four weeks: teams that cost more than usual, for a named cause, for days; with
     the days of each, and what teams announced."""
