@@ -166,7 +166,10 @@ def _job(
         return _one(known, principal, scope.within((only,)), uid, progress, page)
     waiting = _waiting(known, principal, cluster, *_named(job))
     if not matches and not waiting:
-        words = "no such job, or none that you may see; a job that never held a GPU is in no ledger"
+        words = (
+            "no such job, or none that you may see; a job is in the ledger once the hour in which it began is"
+            " over, and one that never held a GPU is in no ledger"
+        )
         raise not_found("job", job, words, allowed_jobs(known.reporting, scope, job))
     return _choice(
         job, (), tuple(reversed(matches.values())), waiting, cut=found.cut, currency=found.currency
