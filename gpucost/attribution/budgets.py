@@ -100,6 +100,11 @@ def _currency(code: str) -> str:
 Percents = Annotated[tuple[Any, ...], BeforeValidator(_percents)]
 
 
+def _expected_too(given: Mapping[str, Any]) -> tuple[Fraction, ...]:
+    """Who wants nothing told of what was spent wants nothing told of what is expected."""
+    return (Fraction(1),) if given.get("thresholds", True) else ()
+
+
 class SpendingBudget(DatedConfigModel):
     """One budget, or one stretch of its history. ``thresholds`` and ``forecast_thresholds`` are parts of it,
     each told once a period: of what was spent, and of what the period is expected to cost."""
@@ -120,7 +125,8 @@ class SpendingBudget(DatedConfigModel):
         description="percents of it that are told when spent, as [80, 100]",
     )
     forecast_thresholds: Percents = Field(
-        (Fraction(1),), description="percents of it that are told when expected, such as [100]"
+        default_factory=_expected_too,
+        description="percents of it that are told when expected: [100], or none where thresholds has none",
     )
     carry_over: bool = Field(
         False, description="true: what is left of a period is added to the next, what is overspent taken off"

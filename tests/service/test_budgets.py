@@ -104,6 +104,14 @@ def test_the_monthly_budget_of_a_team_is_one(ledger: Ledger) -> None:
     assert [each.part for each in found.thresholds] == [Fraction(8, 10), 1, 1]
 
 
+def test_without_thresholds_nothing_is_told_unless_asked_for(ledger: Ledger) -> None:
+    quiet = "{name: quiet, team: team-00, amount: 1, thresholds: []}"
+    expected = "{name: expected, team: team-00, amount: 1, thresholds: [], forecast_thresholds: [90]}"
+    rules = rules_of(quiet, expected)
+    assert status(ledger, rules, "quiet").thresholds == ()
+    assert [each.part for each in status(ledger, rules, "expected").thresholds] == [Fraction(9, 10)]
+
+
 def test_when_it_will_be_exceeded_with_an_interval(ledger: Ledger) -> None:
     """As of the end of the 10th: ten days, and the same each day to come. Twenty-two days' worth is used up
     on the 23rd."""
