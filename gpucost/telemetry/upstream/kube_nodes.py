@@ -174,7 +174,14 @@ def _only(sets: Set[tuple[tuple[str, str], ...]]) -> tuple[tuple[str, str], ...]
 
 
 def _units(reader: KubeStateReader, evidence: ScrapeEvidence) -> Mapping[str, dict[tuple[str, str], float]]:
-    """By node: units by (metric of the contract, resource)."""
+    """By node: units by (metric of the contract, resource). Of one evidence they are asked once."""
+    asked = "units", evidence.start_ms, evidence.end_ms
+    return reader.once(asked, lambda: _ask_for_units(reader, evidence))
+
+
+def _ask_for_units(
+    reader: KubeStateReader, evidence: ScrapeEvidence
+) -> Mapping[str, dict[tuple[str, str], float]]:
     # One by one, as ``_changed`` looks at them: of samples, each is read once.
     parts = (
         tagged(
@@ -234,6 +241,14 @@ def _label_keys(reader: KubeStateReader) -> Mapping[str, str]:
 
 
 def _labels(
+    reader: KubeStateReader, evidence: ScrapeEvidence
+) -> Mapping[str, set[tuple[tuple[str, str], ...]]]:
+    """By node: each set of labels that it had. Of one evidence they are asked once."""
+    asked = "labels", evidence.start_ms, evidence.end_ms
+    return reader.once(asked, lambda: _ask_for_labels(reader, evidence))
+
+
+def _ask_for_labels(
     reader: KubeStateReader, evidence: ScrapeEvidence
 ) -> Mapping[str, set[tuple[tuple[str, str], ...]]]:
     latest = over_time("last_over_time", reader.select(ksm.NODE_LABELS), evidence.range_ms)

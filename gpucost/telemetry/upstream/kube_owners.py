@@ -198,11 +198,7 @@ class PodOwners:
         """Label sets by uid and ``labels``, of the pods of this window; of the series that match ``only``."""
         if not self._reader.exports(metric, self._evidence):
             return []
-        gpus = over_time(
-            "last_over_time",
-            self._reader.select(ksm.REQUESTS, self._reader.is_gpu),
-            self._evidence.range_ms,
-        )
+        gpus = over_time("last_over_time", self._reader.gpu_requests(), self._evidence.range_ms)
         latest = over_time("last_over_time", self._reader.select(metric, *only), self._evidence.range_ms)
         grouped = by("group", ("uid", *labels), where_any(latest, gpus, ("uid",)))
         return [series for series in self._ask(grouped) if series["metric"].get("uid") in self._uids]

@@ -43,7 +43,6 @@ from gpucost.telemetry.prometheus.promql import (
     by,
     equals,
     one_of,
-    other_than,
     over_time,
     where_any,
 )
@@ -160,9 +159,8 @@ def _values(
 ) -> Iterator[tuple[tuple[str, ...], float]]:
     """Values by _CONTAINER, with resources under their own names, and by ``further`` labels; pods without a
     node are left out."""
-    # Where the label has its own name, series of pods without a node need not be read at all.
-    bound = (other_than("node", ""),) if name == ksm.REQUESTS and "node" not in reader.renames else ()
-    read = over_time(function, reader.select(name, reader.is_gpu, *bound), range_ms or evidence.range_ms)
+    selector = reader.gpu_requests() if name == ksm.REQUESTS else reader.select(name, reader.is_gpu)
+    read = over_time(function, selector, range_ms or evidence.range_ms)
     labels = (*_CONTAINER, *further)
     result = reader.vector(by(operator, labels, reader.as_exported(read, _CONTAINER)), evidence.end_ms)
     columns = zip(*(column(result, label) for label in labels), strict=True)
@@ -241,7 +239,9 @@ class _Told:
 def read_pods(reader: KubeStateReader, groups: ScrapeGroups) -> PodSpans:
     """All pods that held GPUs at some time of the evidence."""
     evidence = groups.evidence
-    reader.exports(ksm.INIT_REQUESTS, evidence)  # asked before several threads want to know it
+    # Asked before several threads want to know it.
+    reader.exports(ksm.INIT_REQUESTS, evidence)
+    reader.gpu_requests()
     batch = reader.batch()
     of_requests = batch.add(partial(PodRequests, reader, groups))
     phases, claims = (
@@ -347,8 +347,8 @@ def _missing(reader: KubeStateReader, evidence: ScrapeEvidence, metric: str, ins
 
 
 def _of_gpus(reader: KubeStateReader, expression: PromQL, evidence: ScrapeEvidence) -> PromQL:
-    """The part of ``expression``, which has uids, that is of pods that request GPUs."""
-    gpus = over_time("last_over_time", reader.select(ksm.REQUESTS, reader.is_gpu), evidence.range_ms)
+    """The part of ``expression``, which has uids, that is of pods with GPUs."""
+    gpus = over_time("last_over_time", reader.gpu_requests(), evidence.range_ms)
     return where_any(expression, gpus, ("uid",))
 
 

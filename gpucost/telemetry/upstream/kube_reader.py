@@ -43,6 +43,7 @@ from gpucost.telemetry.prometheus.promql import (
     highest,
     one_of,
     one_of_or_like,
+    other_than,
     over_time,
 )
 from gpucost.telemetry.prometheus.query_response import ResultSeries, whole_count
@@ -115,6 +116,13 @@ class KubeStateReader(ClusterReader):
     @property
     def of_gpus(self) -> tuple[PromQL, ...]:
         return (self.is_gpu,)
+
+    def gpu_requests(self) -> PromQL:
+        """Requests of GPUs by pods with a node. One selector for all who look at them, so that samples are
+        read once; not to be taken first by several threads at once."""
+        # Where the label has its own name, series of pods without a node need not be read at all.
+        bound = () if "node" in self.renames else (other_than("node", ""),)
+        return self.select(ksm.REQUESTS, self.is_gpu, *bound)
 
     def raw(self, selector: PromQL, start_ms: int, end_ms: int) -> list[ResultSeries]:
         found = super().raw(selector, start_ms, end_ms)
