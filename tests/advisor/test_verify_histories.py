@@ -189,6 +189,7 @@ _A = ("histories", 0, "configurations", 0)
             "team-z",
         ),
         (put(*_A, "noRest", value={"at": 1, "why": "tired"}), "tired"),
+        (put(*_A, "truth", 0, "admissions", value=[]), "truth[0].finished"),
     ],
 )
 def test_what_makes_no_sense_is_refused_by_its_path(change: Callable[[Any], None], said: str) -> None:

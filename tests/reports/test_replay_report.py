@@ -21,7 +21,7 @@ from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from gpucost.kube.dumps.dump import content_of
 from gpucost.reports.base.document import to_json
 from gpucost.reports.replay.run_views import recorded_views, views_of
-from gpucost.reports.replay.scenario_answer import ReplayReport
+from gpucost.reports.replay.scenario_answer import ReplayReport, WasteBuckets
 from gpucost.reports.replay.scenario_figures import PlayedScenario, replay_report
 from gpucost.reports.replay.scenario_money import scenario_money
 from gpucost.service.replay.history_files import kueue_history as recorded_history
@@ -78,7 +78,7 @@ def test_waits_shares_and_the_cluster_by_hand() -> None:
     # After the first hour four GPUs of a node in use are free, and from 1:30 on; all of it from 11:00 on.
     free = 8 * DAY_MS - cluster.held_board_ms
     assert cluster.fragmentation == Fraction(4 * (660 - 90) * MINUTE_MS, free)
-    assert cluster.free_while_waiting_board_ms == 0
+    assert cluster.waste == WasteBuckets(0, 0, 0, free, cluster.held_board_ms)
     after = more.group("all", "")
     assert after is not None
     assert after.p90 is not None
@@ -86,6 +86,24 @@ def test_waits_shares_and_the_cluster_by_hand() -> None:
     assert [each.uid for each in more.jobs] == ["j2", "j3"]
     assert (more.jobs[0].layer_before, more.jobs[0].layer_after) == ("placement", "")
     assert more.jobs[0].held_by_before == "team-a 8.0 GPUs"
+
+
+def test_free_time_is_starved_where_who_waits_would_fit_and_fragmented_where_not() -> None:
+    # Two nodes with two free GPUs each: a gang of four does not fit; who waits for quota would have.
+    history = kueue_history(
+        job("a1", 0, 120, 6), job("a2", 0, 120, 6, queue="b"), job("a3", 30, 60, 4), job("b1", 60, 60, 2, "b")
+    )
+    stopped = change("name: stop\nqueues: [{name: b, stop: Hold, from: 2026-10-01T00:01:00Z}]")
+    _, found = answered(history, stopped).scenarios
+    a, b, waste = found.group("queue", "a"), found.group("queue", "b"), found.cluster.waste
+    assert a is not None
+    assert b is not None
+    assert b.waits.started == 1
+    assert a.fragmented_board_ms == (4 * 30 + 2 * 60) * MINUTE_MS  # from 1:00 on b1 would take two of four
+    assert (a.starved_board_ms, b.fragmented_board_ms) == (0, 0)
+    assert b.starved_board_ms == 2 * (24 - 1) * HOUR_MS
+    assert waste.starved_board_ms + waste.fragmented_board_ms == a.fragmented_board_ms + b.starved_board_ms
+    assert sum(waste.by_bucket.values()) == found.cluster.capacity_board_ms
 
 
 def test_units_of_a_sliced_gpu_are_parts_of_it_in_every_figure() -> None:

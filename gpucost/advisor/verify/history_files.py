@@ -192,6 +192,8 @@ def _story(part: JsonFields, known: Mapping[str, object]) -> tuple[str, Recorded
         for each in part.objects("evictions")
     )
     ended = None if part.raw("finished") is None else _second(part, "finished")
+    if ended is not None and not admissions:
+        raise InputError(part.at("finished"), part.raw("finished"), "null, of what was never admitted")
     return name, RecordedStory(admissions, evictions, ended)
 
 

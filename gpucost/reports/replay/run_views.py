@@ -10,8 +10,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from itertools import pairwise
 from typing import NamedTuple
+
+import numpy as np
 
 from gpucost.advisor.replay.history_record import HistoryJob, KueueRecord, PoolRecord, ReplayHistory
 from gpucost.advisor.replay.node_places import RunStart
@@ -140,76 +141,24 @@ def pool_of(job: HistoryJob, pools: Mapping[str, PoolRecord]) -> str:
     return name if name in pools else ""
 
 
-@dataclass(slots=True)
-class PoolSums:
-    """Of one pool in the window, units times milliseconds: what there was, what was held, what stood free
-    while somebody waited for it (never more than was asked for), and what was free on nodes in use."""
+class PoolRuns:
+    """Runs on one pool, to ask who held it in a stretch of time."""
 
-    capacity: int = 0
-    held: int = 0
-    free_while_waiting: int = 0
-    partly_free: int = 0
-    knows_nodes: bool = True
+    def __init__(self, views: Iterable[RunView]) -> None:
+        runs = [(each, run) for each in views for run in each.runs]
+        self._starts = np.array([run.start_ms for _, run in runs], dtype=np.int64)
+        self._ends = np.array([run.end_ms for _, run in runs], dtype=np.int64)
+        self._jobs = [each.job for each, _ in runs]
 
-
-def pool_sums(
-    views: Iterable[RunView], pools: Mapping[str, PoolRecord], window: Window
-) -> dict[str, PoolSums]:
-    """By pool."""
-    events: dict[str, list[tuple[int, int, int, int, int]]] = {name: [] for name in pools}
-    for view in views:
-        name = pool_of(view.job, pools)
-        if not name:
-            continue
-        own, gpus = events[name], view.job.gpus
-        until = window.end_ms if view.start_ms is None else view.start_ms
-        if view.created_ms < until:
-            own += [(max(view.created_ms, window.start_ms), 0, gpus, -1, 0), (until, 0, -gpus, -1, 0)]
-        for run in view.runs:
-            begun = max(run.start_ms, window.start_ms)
-            if begun >= run.end_ms:
-                continue
-            pieces = [(node, units) for pool, node, units in run.nodes if pool == name] or [(-2, gpus)]
-            for node, units in pieces:
-                own += [(begun, units, 0, node, units), (run.end_ms, -units, 0, node, -units)]
-    return {name: _pool_sums(events[name], pool, window) for name, pool in pools.items()}
-
-
-def _pool_sums(events: list[tuple[int, int, int, int, int]], pool: PoolRecord, window: Window) -> PoolSums:
-    found = PoolSums()
-    events.sort(key=lambda each: each[0])
-    steps = [*pool.steps, (window.end_ms, 0)]
-    place, nodes = 0, 0
-    held = waiting = partly = 0
-    used: dict[int, int] = defaultdict(int)
-    cuts = sorted({window.start_ms, window.end_ms, *(at for at, *_ in events), *(at for at, _ in steps)})
-    at_step = 0
-    for low, high in pairwise([each for each in cuts if window.start_ms <= each <= window.end_ms]):
-        while at_step < len(steps) and steps[at_step][0] <= low:
-            nodes = steps[at_step][1]
-            at_step += 1
-        while place < len(events) and events[place][0] <= low:
-            _, units, asked, node, on_node = events[place]
-            place += 1
-            held += units
-            waiting += asked
-            if node == -2:
-                found.knows_nodes = False
-            elif node >= 0:
-                partly -= _partly(used[node], pool.gpus)
-                used[node] += on_node
-                partly += _partly(used[node], pool.gpus)
-        length, there = high - low, nodes * pool.gpus
-        found.capacity += there * length
-        found.held += held * length
-        if waiting and there > held:
-            found.free_while_waiting += min(there - held, waiting) * length
-        found.partly_free += max(0, partly) * length
-    return found
-
-
-def _partly(used: int, size: int) -> int:
-    return size - used if 0 < used < size else 0
+    def of_teams(self, start_ms: int, end_ms: int, but: str) -> dict[str, int]:
+        """By team (queue, where a job has none): units times milliseconds, without the job ``but``."""
+        inside = np.minimum(self._ends, end_ms) - np.maximum(self._starts, start_ms)
+        sums: dict[str, int] = defaultdict(int)
+        for at in np.flatnonzero(inside > 0).tolist():
+            job = self._jobs[at]
+            if job.uid != but:
+                sums[job.team or job.queue] += int(inside[at]) * job.gpus
+        return sums
 
 
 @dataclass(slots=True)

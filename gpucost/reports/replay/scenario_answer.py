@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
+from gpucost.domain.buckets import Waste
 from gpucost.domain.time import Window
 
 
@@ -45,14 +46,17 @@ class WaitDifference:
 
 @dataclass(frozen=True, slots=True)
 class GroupAnswer:
-    """A team, a queue, or all. ``preempted_board_ms`` are runs that were thrown away. Amounts of money are
-    None without a price; ``charged_nano`` by the charge policy, ``contracts_nano`` by contracts."""
+    """A team, a queue, or all. ``preempted_board_ms`` are runs that have to be done again; ``starved`` and
+    ``fragmented`` stood free while its jobs waited that would have fitted, or that did not. Amounts of money
+    are None without a price; ``charged_nano`` by the charge policy, ``contracts_nano`` by contracts."""
 
     kind: str
     name: str
     waits: WaitFigures
     board_ms: int
     preempted_board_ms: int
+    starved_board_ms: int
+    fragmented_board_ms: int
     evictions: int
     nominal_board_ms: int | None
     borrowed_board_ms: int | None
@@ -68,17 +72,35 @@ class GroupAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class WasteBuckets:
+    """The capacity by bucket of the waste ledger, in its order. ``unknown`` is what was held and kept: no
+    replay knows whether it was used."""
+
+    preempted_board_ms: int
+    starved_board_ms: int
+    fragmented_board_ms: int
+    no_demand_board_ms: int
+    unknown_board_ms: int
+
+    @property
+    def by_bucket(self) -> dict[Waste, int]:
+        return {
+            each: getattr(self, f"{each}_board_ms") for each in Waste if hasattr(self, f"{each}_board_ms")
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterAnswer:
-    """``free_while_waiting`` stood free while somebody waited for that pool. ``fragmentation`` is the part of
-    the free GPU time that was on nodes in use, None without nodes. ``jain`` is of use over quota by queue.
-    ``slowdown`` is the mean of (wait + run) / run."""
+    """``fragmentation`` is the part of the free GPU time that was on nodes
+    in use, None without nodes. ``jain`` is of use over quota by queue. ``slowdown`` is the mean of
+    (wait + run) / run."""
 
     capacity_board_ms: int
     held_board_ms: int
     unallocated_board_ms: int
     over_board_ms: int
     utilisation: Fraction | None
-    free_while_waiting_board_ms: int
+    waste: WasteBuckets
     fragmentation: Fraction | None
     jain: Fraction | None
     slowdown: Fraction | None

@@ -16,13 +16,14 @@ from gpucost.advisor.replay.replay_timeline import RestlessPreemption
 from gpucost.advisor.replay.scenario_run import ScenarioRun
 from gpucost.charges.contract_terms import ContractBook
 from gpucost.charges.policy_file import PolicyBook
-from gpucost.domain.buckets import UNALLOCATED
+from gpucost.domain.buckets import UNALLOCATED, Waste
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, Window, iso
+from gpucost.reports.replay.free_time import claimed_by, pool_sums
 from gpucost.reports.replay.run_views import (
+    PoolRuns,
     QueueSums,
     RunView,
     pool_of,
-    pool_sums,
     queue_sums,
     recorded_views,
     views_of,
@@ -38,6 +39,7 @@ from gpucost.reports.replay.scenario_answer import (
     TimelineStep,
     WaitDifference,
     WaitFigures,
+    WasteBuckets,
 )
 from gpucost.reports.replay.scenario_money import (
     PaidTime,
@@ -226,7 +228,7 @@ def _baseline_error(base: _Measured, recorded: Mapping[str, RunView]) -> Baselin
 
 
 def _board_ms(view: RunView, window: Window, pools: Mapping[str, PoolRecord], *, lost: bool = False) -> int:
-    """GPU time in the window: of all its runs, or of those that were thrown away."""
+    """GPU time in the window: of all its runs, or of those that have to be done again."""
     units_ms = sum(
         max(0, min(run.end_ms, window.end_ms) - max(run.start_ms, window.start_ms)) * view.job.gpus
         for run in view.runs
@@ -244,8 +246,9 @@ class _Measured:
         self.views = views_of(run, self.window)
         self.groups = groups_of(self.views.values(), self.window)
         self._members = _members(self.views.values())
-        self._held: dict[str, _PoolRuns] = {}
+        self._held: dict[str, PoolRuns] = {}
         self.sums = pool_sums(self.views.values(), run.pools, self.window)
+        self._claims = claimed_by(self.sums, run.pools)
         everything = list(self.views.values())
         self.money: ScenarioMoney = scenario_money(
             everything,
@@ -296,6 +299,7 @@ class _Measured:
             wait_figures(views, self.window, self.played.run.pools),
             paid.board_ms if paid is not None and self.sums else sum(share(each) for each in own),
             sum(share(each, lost=True) for each in own),
+            *self._claimed(key),
             sum(each.evictions for each in own),
             None if quota is None else quota.nominal,
             None if quota is None else quota.borrowed,
@@ -309,6 +313,20 @@ class _Measured:
             mean,
             None if before is None or nano is None or before.unpriced_ms else nano - before.nano,
         )
+
+    def _claimed(self, key: GroupKey) -> tuple[int, int]:
+        """Starved and fragmented."""
+        found = self._claims.get(key, {})
+        return found.get(Waste.STARVED, 0), found.get(Waste.FRAGMENTED, 0)
+
+    def _waste(self, held_ms: int, free_ms: int) -> WasteBuckets:
+        """All of them are the capacity."""
+        pools = self.played.run.pools
+        lost = sum(self._share(each, lost=True) for each in self.views.values() if pool_of(each.job, pools))
+        preempted = min(lost, held_ms)  # parts of GPUs are rounded for each run
+        starved, fragmented = self._claimed(ALL)
+        no_demand = free_ms - starved - fragmented
+        return WasteBuckets(preempted, starved, fragmented, no_demand, held_ms - preempted)
 
     def _paid(self, key: GroupKey) -> PaidTime | None:
         """What a team, the jobs of a queue, or all held; None of other groups."""
@@ -354,7 +372,7 @@ class _Measured:
         capacity = money.capacity
         held = money.held.board_ms
         free = [paid for key, paid in money.parts.items() if key.team == UNALLOCATED]
-        waiting = sum(int(each.free_while_waiting * pools[name].share) for name, each in self.sums.items())
+        free_ms = sum(each.board_ms for each in free)
         known = [
             (each.partly_free * pools[name].share, (each.capacity - each.held) * pools[name].share)
             for name, each in self.sums.items()
@@ -366,10 +384,10 @@ class _Measured:
         return ClusterAnswer(
             capacity.board_ms,
             held,
-            sum(each.board_ms for each in free),
+            free_ms,
             money.over_ms,
             Fraction(held, capacity.board_ms) if capacity.board_ms else None,
-            waiting,
+            self._waste(held, free_ms),
             min(Fraction(1), sum((part for part, _ in known), Fraction(0)) / unused) if unused else None,
             self._jain(),
             self._slowdown(),
@@ -480,7 +498,7 @@ class _Measured:
         name = pool_of(view.job, pools)
         if name not in self._held:
             others = (each for each in self.views.values() if pool_of(each.job, pools) == name)
-            self._held[name] = _PoolRuns(others)
+            self._held[name] = PoolRuns(others)
         sums = self._held[name].of_teams(view.created_ms, until, view.job.uid)
         ranked = sorted(sums.items(), key=lambda each: (-each[1], each[0]))[:2]
         length = until - view.created_ms
@@ -534,26 +552,6 @@ def _members(views: Iterable[RunView]) -> dict[GroupKey, list[RunView]]:
         for key in (ALL, ("queue", view.job.queue), ("team", view.job.team)):
             found[key].append(view)
     return found
-
-
-class _PoolRuns:
-    """Runs on one pool, to ask who held it in a stretch of time."""
-
-    def __init__(self, views: Iterable[RunView]) -> None:
-        runs = [(each, run) for each in views for run in each.runs]
-        self._starts = np.array([run.start_ms for _, run in runs], dtype=np.int64)
-        self._ends = np.array([run.end_ms for _, run in runs], dtype=np.int64)
-        self._jobs = [each.job for each, _ in runs]
-
-    def of_teams(self, start_ms: int, end_ms: int, but: str) -> dict[str, int]:
-        """By team (queue, where a job has none): units times milliseconds, without the job ``but``."""
-        inside = np.minimum(self._ends, end_ms) - np.maximum(self._starts, start_ms)
-        sums: dict[str, int] = defaultdict(int)
-        for at in np.flatnonzero(inside > 0).tolist():
-            job = self._jobs[at]
-            if job.uid != but:
-                sums[job.team or job.queue] += int(inside[at]) * job.gpus
-        return sums
 
 
 def _bootstrap(before: np.ndarray, after: np.ndarray, seed: Sequence[int]) -> list[tuple[int, int]]:

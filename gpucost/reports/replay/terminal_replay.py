@@ -24,6 +24,7 @@ from gpucost.reports.replay.scenario_answer import (
     WaitDifference,
     WaitFigures,
 )
+from gpucost.reports.waste.waste_table import LABELS
 
 NOT_TOLD = "not told apart"
 MOST_GROUPS = 40
@@ -145,7 +146,7 @@ def _use(found: ScenarioAnswer, currency: str) -> RenderableType:
     differs = any(each.nano_difference is not None for each in shown)
     heads = [
         "held",
-        "thrown away",
+        *("preempted", "starved", "fragmented"),
         *["quota", "borrowed", "lent"] * has_quota,
         *[currency or "cost"] * has_money,
     ]
@@ -154,7 +155,8 @@ def _use(found: ScenarioAnswer, currency: str) -> RenderableType:
         table.add_column(name, justify="left" if name == "of" else "right")
     for each in shown[: MOST_GROUPS + 1]:
         quota = each.nominal_board_ms, each.borrowed_board_ms, each.lent_board_ms
-        row = [display.hours(each.board_ms), display.hours(each.preempted_board_ms)]
+        waste = each.preempted_board_ms, each.starved_board_ms, each.fragmented_board_ms
+        row = [display.hours(ms) for ms in (each.board_ms, *waste)]
         row += [display.MISSING if ms is None else display.hours(ms) for ms in quota] if has_quota else []
         row += [display.money(each.nano)] * has_money
         row += [display.signed_money(each.nano_difference)] * differs
@@ -205,7 +207,7 @@ def cluster_rows(one: ClusterAnswer, currency: str) -> list[tuple[str, str]]:
     rows = [
         ("capacity, GPU-h", display.hours(one.capacity_board_ms)),
         ("utilisation", display.percent(one.utilisation, 1)),
-        ("free while somebody waited, GPU-h", display.hours(one.free_while_waiting_board_ms)),
+        *((f"{LABELS[each].lower()}, GPU-h", display.hours(ms)) for each, ms in one.waste.by_bucket.items()),
         ("fragmentation", display.percent(one.fragmentation, 1)),
         ("Jain's index of use over quota", _number(one.jain)),
         ("slowdown, mean", _number(one.slowdown)),
