@@ -212,7 +212,7 @@ queues:
 cohorts: [{name: all, parent: "", weight: 2, quotas: [{flavor: h100, nominal: 8}]}]
 scheduler: {fair_sharing: true, version: v0.19.2}
 priorities: [{team: team-a, add: 5}]
-nodes: [{pool: h100, add: 2, model: H200, speed: 1.4, price: 3.5}]
+nodes: [{pool: h100, model: H200, speed: 1.4, price: 3.5}, {pool: h100, add: 2, model: B200, price: 6}]
 prices: [{model: H100, gpu_hour: 2}]
 charges: policy.yaml
 commitments: contracts.yaml

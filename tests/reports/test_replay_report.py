@@ -16,6 +16,7 @@ from gpucost.advisor.verify.history_files import histories_of
 from gpucost.charges.contract_terms import ContractBook
 from gpucost.charges.policy_file import PolicyBook
 from gpucost.domain.buckets import UNALLOCATED
+from gpucost.domain.errors import ConfigError, InputError
 from gpucost.domain.money import NANO
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from gpucost.kube.dumps.dump import content_of
@@ -23,7 +24,7 @@ from gpucost.reports.base.document import to_json
 from gpucost.reports.replay.run_views import recorded_views, views_of
 from gpucost.reports.replay.scenario_answer import ReplayReport, WasteBuckets
 from gpucost.reports.replay.scenario_figures import PlayedScenario, replay_report
-from gpucost.reports.replay.scenario_money import scenario_money
+from gpucost.reports.replay.scenario_money import hour_cells, scenario_money
 from gpucost.service.replay.history_files import kueue_history as recorded_history
 from tests.advisor.histories import HISTORIES
 from tests.advisor.replay_worlds import BEGIN_MS, WINDOW, fifo_history, job, kueue_history
@@ -104,6 +105,27 @@ def test_free_time_is_starved_where_who_waits_would_fit_and_fragmented_where_not
     assert b.starved_board_ms == 2 * (24 - 1) * HOUR_MS
     assert waste.starved_board_ms + waste.fragmented_board_ms == a.fragmented_board_ms + b.starved_board_ms
     assert sum(waste.by_bucket.values()) == found.cluster.capacity_board_ms
+
+
+def test_nodes_of_another_model_stand_beside_the_old_ones_and_cost_their_own() -> None:
+    history = kueue_history(job("a1", 0, 120, 16), job("b1", 0, 60, 8, queue="b"), nodes=2)
+    text = (
+        "nodes: [{pool: h100, add: 1, model: H200, price: 6, from: 2026-10-01T01:00:00Z}]\n"
+        "prices: [{model: H100, gpu_hour: 1}, {model: H200, gpu_hour: 9, from: 2026-10-01T13:00:00Z}]"
+    )
+    _, found = answered(history, change(f"name: h200\n{text}")).scenarios
+    cluster = found.cluster
+    assert cluster.capacity_board_ms == (16 * 24 + 8 * 23) * HOUR_MS
+    assert cluster.capacity_nano == (16 * 24 * 1 + 8 * 12 * 6 + 8 * 11 * 9) * NANO
+    assert (cluster.conservation_board_ms, cluster.conservation_nano) == (0, 0)
+    run = run_scenario(history, change(f"name: h200\n{text}"))
+    cells = list(hour_cells(list(views_of(run, WINDOW).values()), run.pools, run.prices, WINDOW, "one"))
+    by_model = {model: sum(each.nano for each in cells if each.model == model) for model in ("H100", "H200")}
+    assert by_model == {"H100": 16 * 24 * NANO, "H200": (8 * 12 * 6 + 8 * 11 * 9) * NANO}
+    with pytest.raises(InputError, match="price: missing"):
+        run_scenario(history, change("nodes: [{pool: h100, add: 1, model: H200}]"))
+    with pytest.raises(ConfigError, match="speed"):
+        change("nodes: [{pool: h100, add: 1, model: H200, speed: 2}]")
 
 
 def test_units_of_a_sliced_gpu_are_parts_of_it_in_every_figure() -> None:

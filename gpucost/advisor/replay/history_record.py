@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import NamedTuple
 
 from gpucost.advisor.kueue.requests import PodSetRequest
 from gpucost.advisor.replay.kueue_replay import ReplayTimings
@@ -54,15 +55,23 @@ class HistoryJob:
     record: JobRecord | None = None
 
 
+class GuestNodes(NamedTuple):
+    """Nodes of another model in a pool, from an instant on."""
+
+    since_ms: int
+    nodes: int
+    model: str
+
+
 @dataclass(frozen=True, slots=True)
 class PoolRecord:
     """Equal nodes: ``steps`` are (instant, nodes from then on), ascending, the first at the begin.
 
     ``gpus`` are a node's (units, of sliced GPUs), each the ``share`` of a board. ``price`` is of a GPU-hour
     in nano-units, None where nobody knows. All nodes are of one ``model``, or from the instants of ``models``
-    on of another. A job that has a flavor's quota is put on the pool that has it as
-    ``flavor`` and ``resource``. ``labels`` are those of each node, as far as its flavor's topology is about
-    them; empty where nobody knows.
+    on of another, save ``guests``, which are some of those of ``steps``. A job that has a flavor's quota is
+    put on the pool that has it as ``flavor`` and ``resource``. ``labels`` are those of each node, as far as
+    its flavor's topology is about them; empty where nobody knows.
     """
 
     name: str
@@ -74,11 +83,23 @@ class PoolRecord:
     resource: str = ""
     share: Fraction = Fraction(1)
     models: tuple[tuple[int, str], ...] = ()
+    guests: tuple[GuestNodes, ...] = ()
     labels: tuple[Mapping[str, str], ...] = ()
 
     def model_at(self, at_ms: int) -> str:
         """What its nodes are then."""
         return next((model for since_ms, model in reversed(self.models) if since_ms <= at_ms), self.model)
+
+    def guests_at(self, at_ms: int) -> dict[str, int]:
+        """How many of its nodes are of which other model then, never more than there are."""
+        left = next((nodes for since_ms, nodes in reversed(self.steps) if since_ms <= at_ms), 0)
+        found: dict[str, int] = {}
+        for each in self.guests:
+            if each.since_ms <= at_ms:
+                nodes = min(left, each.nodes)
+                left -= nodes
+                found[each.model] = found.get(each.model, 0) + nodes
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,15 +12,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fractions import Fraction
-from operator import attrgetter, itemgetter
-from typing import NamedTuple, cast
+from operator import itemgetter
+from typing import cast
 
 from gpucost.advisor.kueue.requests import PodSetRequest, QuotaRequest
 from gpucost.advisor.replay.fifo_nodes import FifoAsk, FifoReplay, PoolNodes
-from gpucost.advisor.replay.history_record import HistoryJob, KueueRecord, PoolRecord, ReplayHistory
+from gpucost.advisor.replay.history_record import (
+    HistoryJob,
+    KueueRecord,
+    PoolRecord,
+    ReplayHistory,
+)
 from gpucost.advisor.replay.kueue_replay import KueueReplay
 from gpucost.advisor.replay.node_domains import NodeDomains, PoolDomains
 from gpucost.advisor.replay.node_places import PlacedAsk, PlacedReplay
+from gpucost.advisor.replay.pool_changes import PriceStep, changed_pools, price_of
 from gpucost.advisor.replay.replay_timeline import ReplayArrival, ReplayDiscipline, ReplayOutcome, play
 from gpucost.advisor.replay.tree_replay import TreeMemory, play_trees
 from gpucost.advisor.replay.what_if_change import (
@@ -56,14 +62,6 @@ class LoopMode(StrEnum):
 
     OPEN = "open"
     CLOSED = "closed"
-
-
-class PriceStep(NamedTuple):
-    """What a GPU-hour of a pool costs from an instant on, in nano-units; None where nobody knows."""
-
-    at_ms: int
-    pool: str
-    price: Fraction | None
 
 
 @dataclass(frozen=True)
@@ -198,7 +196,7 @@ class _Scenario:
         if change.scheduler is not None and change.scheduler.rules is not None:
             self.kueue, pools, self.jobs = _as_kueue(history, change.scheduler)
         _check(change, self.kueue, pools, history)
-        self.pools, self.prices = self._pools(pools)
+        self.pools, self.prices = changed_pools(pools, change, self._begin_ms)
         self.jobs = self._jobs()
         self.kueue_changes: tuple[tuple[int, ClusterQueue | Cohort | KueueConfig], ...] = ()
         if self.kueue is not None:
@@ -301,36 +299,6 @@ class _Scenario:
             found.append(replace(job, priority=priority, run_ms=run_ms))
         return tuple(found)
 
-    def _pools(self, pools: Mapping[str, PoolRecord]) -> tuple[dict[str, PoolRecord], tuple[PriceStep, ...]]:
-        found, prices = (
-            dict(pools),
-            [PriceStep(self._begin_ms, name, each.price) for name, each in pools.items()],
-        )
-        for each in self.change.nodes:
-            since_ms, pool = self.change.since_ms(each, self._begin_ms), found[each.pool]
-            if each.add:
-                pool = replace(pool, steps=_added(pool.steps, since_ms, each.add))
-            if each.model is not None and since_ms <= self._begin_ms:
-                pool = replace(pool, model=each.model)
-            elif each.model is not None:
-                pool = replace(pool, models=tuple(sorted([*pool.models, (since_ms, each.model)])))
-            found[each.pool] = pool
-            if each.price is not None:
-                prices.append(PriceStep(since_ms, each.pool, Fraction(each.price)))
-        for price in self.change.prices:
-            since_ms = self.change.since_ms(price, self._begin_ms)
-            for name, pool in found.items():
-                if price.pool is None:
-                    spans = list(_spans_of_model(pool, price.model))
-                else:
-                    spans = [(since_ms, None)] if name == price.pool else []
-                prices += [
-                    PriceStep(max(since_ms, from_ms), name, Fraction(price.gpu_hour))
-                    for from_ms, until_ms in spans
-                    if until_ms is None or since_ms < until_ms
-                ]
-        return found, tuple(sorted(prices, key=attrgetter("at_ms")))
-
     def _kueue(
         self, record: KueueRecord
     ) -> tuple[KueueRecord, tuple[tuple[int, ClusterQueue | Cohort | KueueConfig], ...]]:
@@ -397,25 +365,6 @@ def _over_time(
         last = said or last
         later.append((at_ms, changed(last, at_ms) if parts else last))
     return first, later
-
-
-def _spans_of_model(pool: PoolRecord, model: str | None) -> Iterator[tuple[int, int | None]]:
-    """From when until when its nodes are of a model; None: until the end."""
-    steps = [(0, pool.model), *pool.models]
-    ends = [at_ms for at_ms, _ in steps[1:]]
-    for (at_ms, known), end_ms in zip(steps, [*ends, None], strict=True):
-        if known == model:
-            yield at_ms, end_ms
-
-
-def _added(steps: Sequence[tuple[int, int]], since_ms: int, more: int) -> tuple[tuple[int, int], ...]:
-    """With so many nodes more from an instant on, and never less than none."""
-    edges = sorted({at_ms for at_ms, _ in steps} | {max(since_ms, steps[0][0])})
-    found = []
-    for edge in edges:
-        nodes = [count for at_ms, count in steps if at_ms <= edge][-1]
-        found.append((edge, max(0, nodes + more) if edge >= since_ms else nodes))
-    return tuple(found)
 
 
 def _with_quotas(
@@ -503,6 +452,10 @@ def _check(
                 _known(f"{where}queues[{n}].quotas[{m}].resource", quota.resource, own)
     for n, node in enumerate(change.nodes):
         _known(f"{where}nodes[{n}].pool", node.pool, pools)
+        is_priced = node.price is not None or price_of(node.model or "", pools) is not None
+        if node.has_guests and pools[node.pool].price is not None and not is_priced:
+            allowed = f"a price: no pool of the history has the model {node.model}"
+            raise InputError(f"{where}nodes[{n}].price", ErrorRemark("missing"), allowed)
     for n, price in enumerate(change.prices):
         if price.pool is not None:
             _known(f"{where}prices[{n}].pool", price.pool, pools)

@@ -171,8 +171,8 @@ class PriorityChange(DatedChange):
 
 
 class NodeChange(DatedChange):
-    """Nodes of a pool. ``model`` makes all of its nodes another model, at ``price`` a GPU-hour; a job that
-    comes from then on takes the recorded time divided by ``speed``."""
+    """Nodes of a pool. ``model`` is that of the nodes that are added, or with none added of all of them, at
+    ``price`` a GPU-hour; a job that comes from then on takes the recorded time divided by ``speed``."""
 
     pool: Text = Field(description="name of a pool of the history")
     add: Annotated[int, Field(ge=-(10**6), le=10**6)] | None = Field(
@@ -188,7 +188,16 @@ class NodeChange(DatedChange):
     def _changes_something(self) -> NodeChange:
         if {self.add, self.model, self.speed, self.price} == {None}:
             raise wrong(MISSING, "at least one of add, model, speed and price", "add")
+        if self.has_guests and self.speed is not None:
+            raise wrong(
+                ErrorRemark("beside add and model"), "left out: a job may stand on nodes of either", "speed"
+            )
         return self
+
+    @property
+    def has_guests(self) -> bool:
+        """Whether its nodes stand beside others of another model."""
+        return self.model is not None and (self.add or 0) > 0
 
 
 class PriceChange(DatedChange):

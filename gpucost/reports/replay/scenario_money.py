@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 from typing import NamedTuple
 
 from gpucost.advisor.replay.history_record import PoolRecord
-from gpucost.advisor.replay.scenario_run import PriceStep
+from gpucost.advisor.replay.pool_changes import PriceStep
 from gpucost.charges.capacity_cells import CapacityCell, CellRow
 from gpucost.charges.charge_account import charges
 from gpucost.charges.commitment_drawdown import UsageCell
@@ -112,8 +112,8 @@ def scenario_money(
     capacity, over_ms = PaidTime(), 0
     parts: dict[PayerKey, PaidTime] = defaultdict(PaidTime)
     for name, pool in sorted(pools.items()):
-        for part, price in _stretches_of_price(pool, prices, window):
-            paid, more_ms = _pool_parts(held[name], pool, price, part)
+        for part, price, own in _stretches_of_price(pool, prices, window):
+            paid, more_ms = _pool_parts(held[name], own, price, part)
             over_ms += more_ms
             for key, each in paid.items():
                 parts[key].add(each)
@@ -140,15 +140,28 @@ def currency_or_its(currency: str, policy: PolicyBook) -> str:
 
 def _stretches_of_price(
     pool: PoolRecord, prices: Sequence[PriceStep], window: Window
-) -> Iterator[tuple[Window, Fraction | None]]:
-    """In each of them it has one price, and one model."""
+) -> Iterator[tuple[Window, Fraction | None, PoolRecord]]:
+    """In each of them it has one price, and one model. Where nodes of another model stand in it, each model
+    is a part of the pool, and of all that is held in it, by its part of the nodes."""
     own = [each for each in prices if each.pool == pool.name]
     changed = {at_ms for at_ms, _ in pool.models}
+    if pool.guests:
+        changed |= {each.since_ms for each in pool.guests} | {at_ms for at_ms, _ in pool.steps}
     edges = sorted({window.start_ms, window.end_ms, *changed, *(each.at_ms for each in own)})
     inside = [each for each in edges if window.start_ms <= each <= window.end_ms]
     for low, high in pairwise(inside):
-        known = [each.price for each in own if each.at_ms <= low]
-        yield Window(low, high), known[-1] if known else None
+        nodes = next((count for at_ms, count in reversed(pool.steps) if at_ms <= low), 0)
+        left = nodes
+        for model, count in pool.guests_at(low).items():
+            if count:
+                left -= count
+                part = replace(pool, model=model, models=(), share=pool.share * Fraction(count, nodes))
+                known = [each.price for each in own if each.at_ms <= low and each.guest == model]
+                yield Window(low, high), known[-1] if known else None, part
+        if left or not nodes:
+            part = pool if left == nodes else replace(pool, share=pool.share * Fraction(left, nodes))
+            known = [each.price for each in own if each.at_ms <= low and not each.guest]
+            yield Window(low, high), known[-1] if known else None, part
 
 
 def _pool_parts(
@@ -216,8 +229,8 @@ def hour_cells(
         rows: dict[str, list[CellRow]] = defaultdict(list)
         for name, pool in sorted(pools.items()):
             own = runs.get((name, number), [])
-            for part, price in _stretches_of_price(pool, prices, hour):
-                rows[pool.model_at(part.start_ms)] += _rows(own, pool, price, part)
+            for part, price, of_model in _stretches_of_price(pool, prices, hour):
+                rows[of_model.model_at(part.start_ms)] += _rows(own, of_model, price, part)
         for model, found in rows.items():
             if found:
                 yield CapacityCell.of(cluster, model, hour, found)
