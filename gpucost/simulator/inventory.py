@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from uuid import NAMESPACE_URL, uuid5
 
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Window
 
@@ -50,6 +51,13 @@ class SimulatedNode:
     end_ms: int
     spells: tuple[TroubleSpell, ...] = ()
     signal_coverage: float = 1.0
+
+    @property
+    def provider_id(self) -> str:
+        """Which machine of the cloud it is; empty for one that is owned."""
+        if self.capacity_type == "owned":
+            return ""
+        return f"aws:///{self.zone}/i-{uuid5(NAMESPACE_URL, f'gpucost.simulator/{self.name}').hex[:17]}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -258,6 +258,7 @@ def node_object(node: SimulatedNode, seed: int, at_ms: int) -> NodeObject:
         expected=units,
         replicas={offer.resource: offer.replicas for offer in node.offers if offer.replicas > 1},
         taints=taint,
+        provider_id=node.provider_id,
     )
 
 

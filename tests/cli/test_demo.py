@@ -74,6 +74,22 @@ def test_the_report_is_printed_and_written(demo: tuple[Path, str]) -> None:
     assert "<svg" in page
 
 
+@pytest.mark.slow
+def test_the_sample_invoice_is_put_beside_the_month(demo: tuple[Path, str]) -> None:
+    """As docs/focus.md shows it."""
+    environ = {**os.environ, "GPUCOST_CONFIG": str(demo[0] / "config.yaml"), "COLUMNS": "120"}
+    command = gpucost("import", "focus", "docs/examples/aws-october.csv")
+    done = subprocess.run(
+        command, capture_output=True, encoding="utf-8", cwd=ROOT, env=environ, check=True, timeout=120
+    )
+    page = (ROOT / "docs" / "focus.md").read_text("utf-8").split("```")
+    [block] = [each for each in page if "aws-october.csv" in each and "beside the ledger" in each]
+    shown = [line.strip() for line in block.splitlines()[2:] if line.strip() not in ("", "…")]
+    printed = [line.strip() for line in (done.stdout + done.stderr).splitlines()]
+    assert len(shown) > 8
+    assert [line for line in shown if line not in printed] == []
+
+
 @pytest.fixture(scope="module")
 def report_json(demo: tuple[Path, str]) -> str:
     """What a command says that finds the files of the run by the line that it printed."""

@@ -8,10 +8,12 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
+from gpucost.charges.contract_terms import ContractBook
 from gpucost.domain.errors import InputError
 from gpucost.domain.money import NANO
 from gpucost.domain.scope import EVERYTHING, Scope
@@ -31,11 +33,21 @@ from gpucost.service.reporting.focus_exports import FocusExports, FocusRequest
 from tests.ledger import builders
 from tests.ledger.test_ledger_waste import assess, part
 from tests.support.focus_rules import breaches, rows_of
-from tests.support.focus_world import BEFORE, MONTH, contracts, focus_ledger
+from tests.support.focus_world import (
+    BEFORE,
+    CONTRACTS,
+    MONTH,
+    RATES,
+    TEAMS,
+    contracts,
+    focus_ledger,
+    held,
+)
 from tests.support.ledgers import new_ledger
 
 COSTS = FocusDataset.COST_AND_USAGE
 RED = Scope(frozenset({"red"}))
+_INVOICES, _WORDS = FocusDataset.INVOICE_DETAIL, "InvoiceDetailDescription"
 
 
 @pytest.fixture(scope="module")
@@ -203,6 +215,104 @@ def test_an_invoice_is_what_its_rows_add_up_to(ledger: Ledger) -> None:
     assert [row["BillingPeriodStatus"] for row in periods] == ["Closed", "Open"]
 
 
+def test_a_ticket_of_two_teams_and_two_months_is_a_line_for_each(tmp_path: Path) -> None:
+    """As an import of an invoice books it: one reference for all teams of a node and all its months."""
+    august = BEFORE.previous()
+    with focus_ledger(tmp_path, corrected=False) as ledger:
+        for month in (august, BEFORE):
+            window = builders.hour(0, month)
+            rows = [held(window, "whole", Fraction(4), team, f"job-{team}") for team in ("red", "blue")]
+            builders.ingest(ledger, window, *rows, rates=RATES)
+            ledger.close_month(month, author="ada", min_coverage=Fraction(0), reason="a test")
+        for month, team, nano_ in ((august, "red", 1), (august, "blue", 2), (BEFORE, "red", 4)):
+            ledger.adjust(month, team, nano_ * NANO, 0, "price", "ada", "invoice alpha/whole")
+        request = FocusRequest(MONTH, FocusVersion.V1_4)
+        lines = rows_of(written(FocusExports(ledger, EVERYTHING, "1"), request, FocusDataset.INVOICE_DETAIL))
+        corrected = [row for row in lines if row["ReferenceInvoiceId"] != row["InvoiceId"]]
+        assert breaches(FocusVersion.V1_4, FocusDataset.INVOICE_DETAIL, lines) == Counter()
+        assert {row["ReferenceInvoiceId"]: (row["InvoiceId"], row["BilledCost"]) for row in corrected} == {
+            "INV-2026-08-red": ("INV-2026-10-red", "1.000000000"),
+            "INV-2026-08-blue": ("INV-2026-10-blue", "2.000000000"),
+            "INV-2026-09-red": ("INV-2026-10-red", "4.000000000"),
+        }
+
+
+def test_the_owner_of_a_contract_has_its_purchase_on_the_invoice(ledger: Ledger) -> None:
+    owned = CONTRACTS.replace("gpus: 6,", "gpus: 6, owner: red,")
+    book = ContractBook.parse(owned, "contracts.yaml", TEAMS)
+    for scope, bills in ((EVERYTHING, 2), (RED, 1), (Scope(frozenset({"blue"})), 0)):
+        exports, request = FocusExports(ledger, scope, "1", book), FocusRequest(MONTH, FocusVersion.V1_4)
+        bought = [row for row in rows_of(written(exports, request)) if row["ChargeCategory"] == "Purchase"]
+        assert len(bought) == bills
+        lines = rows_of(written(exports, request, FocusDataset.INVOICE_DETAIL))
+        of_purchase = [row for row in lines if row["ChargeCategory"] == "Purchase"]
+        expected = [] if not bills else [("INV-2026-10-red", "1512.000000000")]
+        assert [(row["InvoiceId"], row["BilledCost"]) for row in of_purchase] == expected
+
+
+def _first(rows: list[dict[str, str]], **wanted: str) -> dict[str, str]:
+    return next(row for row in rows if all(row[name] == value for name, value in wanted.items()))
+
+
+BROKEN: list[tuple[FocusDataset, dict[str, str], str, str, str]] = [
+    (COSTS, {"x_Bucket": "held"}, "AllocatedResourceId", "", "what nobody held has no AllocatedResourceId"),
+    (COSTS, {"x_Bucket": "held"}, "AllocatedMethodId", "by-hand", "AllocatedMethodId is documented"),
+    (COSTS, {"x_Bucket": "held"}, "AllocatedMethodId", "", "AllocatedMethodId is there on every related"),
+    (COSTS, {"x_Bucket": "held"}, "AllocatedTags", '{"gpucost/cluster":"alpha"}', "repeats no key of Tags"),
+    (COSTS, {"x_Bucket": "held"}, "ConsumedQuantity", "1.000", "the quantity of the method"),
+    (COSTS, {"x_Bucket": "held"}, "ResourceName", "red", "ResourceName of an allocated row is the origin's"),
+    (
+        COSTS,
+        {"x_Bucket": "held"},
+        "ListUnitPrice",
+        "9.0",
+        "ListUnitPrice of an allocated row is the origin's",
+    ),
+    (COSTS, {"x_Bucket": "held"}, "PricingQuantity", "1.25", "times PricingQuantity is ContractedCost"),
+    (COSTS, {"x_Bucket": "held"}, "BilledCost", "12", "does not look like an integer"),
+    (COSTS, {"x_Bucket": "held"}, "ChargePeriodStart", "2026-10-01T00:00:00+02:00", "is UTC with Z"),
+    (COSTS, {"x_Bucket": "held"}, "ServiceProviderName", "", "ServiceProviderName is not null"),
+    (
+        COSTS,
+        {"CommitmentDiscountStatus": "Used"},
+        "BilledCost",
+        "1.0",
+        "what a commitment paid is not billed",
+    ),
+    (COSTS, {"CommitmentDiscountStatus": "Used"}, "ContractApplied", "", "ContractApplied is there where"),
+    (
+        COSTS,
+        {"CommitmentDiscountStatus": "Used"},
+        "ContractApplied",
+        '{"Elements":[{}]}',
+        "a cost or a quant",
+    ),
+    (COSTS, {"CommitmentDiscountStatus": "Unused"}, "ResourceId", "alpha/n/H100", "unused is of no resource"),
+    (COSTS, {"ChargeCategory": "Purchase"}, "EffectiveCost", "5.0", "a purchase is no cost of use"),
+    (COSTS, {"ChargeCategory": "Purchase"}, "ResourceId", "", "the resource of a purchase"),
+    (COSTS, {"ChargeClass": "Correction"}, "ChargeClass", "", "a correction is of an older month"),
+    (FocusDataset.CONTRACT_COMMITMENT, {}, "ContractCommitmentCategory", "Time", "is Spend or Usage"),
+    (FocusDataset.CONTRACT_COMMITMENT, {}, "ContractCommitmentUnit", "", "has a quantity, and that a unit"),
+    (FocusDataset.CONTRACT_COMMITMENT, {}, "ContractCommitmentModel", "Maybe", "is one of FOCUS's"),
+    (FocusDataset.BILLING_PERIOD, {}, "BillingPeriodStatus", "Soft", "is Open or Closed"),
+    (FocusDataset.BILLING_PERIOD, {}, "BillingPeriodEnd", "2026-12-01T00:00:00Z", "follow each other"),
+    (FocusDataset.INVOICE_DETAIL, {}, "InvoiceIssueStatus", "Issued", "an issued invoice has its date"),
+    (FocusDataset.INVOICE_DETAIL, {}, "ReferenceInvoiceId", "INV-2026-09-green", "the corrected invoice"),
+]
+
+
+def test_every_rule_of_ours_finds_what_breaks_it(ledger: Ledger) -> None:
+    """With a commitment to more than the cluster has, so that some of it is unused."""
+    book = ContractBook.parse(CONTRACTS.replace("gpus: 6,", "gpus: 60,"), "contracts.yaml", TEAMS)
+    version, exports = FocusVersion.V1_4, FocusExports(ledger, EVERYTHING, "1", book)
+    whole_ = {each: rows_of(written(exports, FocusRequest(MONTH, version), each)) for each in FocusDataset}
+    assert not [rule for each, rows in whole_.items() for rule in breaches(version, each, rows)]
+    for dataset, wanted, name, value, rule in BROKEN:
+        rows = [dict(row) for row in whole_[dataset]]
+        _first(rows, **wanted)[name] = value
+        assert any(rule in found for found in breaches(version, dataset, rows)), (name, value)
+
+
 def test_a_team_has_its_rows_and_nothing_of_others(ledger: Ledger) -> None:
     for dataset in FocusDataset:
         request = FocusRequest(MONTH, FocusVersion.V1_4)
@@ -239,6 +349,16 @@ def test_time_without_a_price_is_refused_by_name(tmp_path: Path) -> None:
         assert {row[name] for row in unpriced for name in ("BilledCost", "EffectiveCost", "ListCost")} == {""}
         periods = FocusRequest(builders.MONTH, FocusVersion.V1_4)
         assert rows_of(written(exports, periods, FocusDataset.BILLING_PERIOD))
+        invoices = rows_of(
+            written(exports, FocusRequest(builders.MONTH, FocusVersion.V1_4, unpriced="null"), _INVOICES)
+        )
+        known, unknown = (
+            {row["BilledCost"] for row in invoices if ("without a price" in row[_WORDS]) is unpriced}
+            for unpriced in (False, True)
+        )
+        assert known
+        assert "" not in known
+        assert unknown == {""}
         with pytest.raises(InputError, match="a month of which"):
             written(exports, FocusRequest(Month(2027, 1)))
         with pytest.raises(InputError, match=r"1\.4"):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -342,7 +343,7 @@ def test_wrong_rows_are_refused_one_by_one() -> None:
         good | {"BillingCurrency": "dollars"},
         good | {"ChargePeriodStart": "yesterday"},
     ]
-    found = [*invoice_lines(good, rows)]
+    found = [*invoice_lines([*good], ([*row.values()] for row in rows))]
     assert [type(each) for each in found] == [InvoiceLine, *[RefusedLine] * 6]
     refused = [(each.row, each.field) for each in found if isinstance(each, RefusedLine)]
     assert refused == [
@@ -360,6 +361,76 @@ def test_a_file_that_is_no_invoice_is_refused(ledger: Ledger, tmp_path: Path, co
     file = tmp_path / "f.csv"
     file.write_bytes(content)
     with pytest.raises(InputError):
+        beside(ledger, file, IDENTITIES)
+
+
+def test_rows_that_are_the_same_in_every_column_count_once_and_are_said(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    """An export that overlaps another one, or was joined to itself; two lines of other amounts are two."""
+    rows = month_rows()
+    single = beside(ledger, write_csv(tmp_path / "a.csv", rows), IDENTITIES)
+    twice = write_csv(tmp_path / "b.csv", rows + rows[:3] + [rows[0] | {"EffectiveCost": "26.01"}])
+    once = beside(ledger, twice, IDENTITIES)
+    assert (single.repeated_lines, once.repeated_lines, once.repeated_nano) == (0, 3, 78 * NANO)
+    assert once.invoice_nano == single.invoice_nano + 26_010_000_000
+    each = beside(ledger, twice, IDENTITIES, count_repeated=True)
+    assert (each.repeated_lines, each.invoice_nano) == (0, once.invoice_nano + 78 * NANO)
+    of_month = beside(ledger, twice, IDENTITIES, month=MONTH)
+    assert (of_month.repeated_lines, of_month.nodes) == (3, once.nodes)
+
+
+def test_a_machine_has_no_more_hours_than_its_time(ledger: Ledger, tmp_path: Path) -> None:
+    """Traffic in other units, and a second line by the hour, beside the machine's own."""
+    rows = [focus_row(n, "i-0aaa", "24") for n in range(HOURS) if n not in (10, 11)]
+    beside_it = [
+        focus_row(0, "i-0aaa", "3", ConsumedQuantity="70", ConsumedUnit="GB"),
+        focus_row(1, "i-0aaa", "2", ServiceName="EBS-optimized"),
+    ]
+    file = write_csv(tmp_path / "f.csv", rows + beside_it)
+    [found] = [each for each in beside(ledger, file, IDENTITIES).nodes if each.node == "node-1"]
+    assert found.invoice_ms == found.ledger_ms == 22 * HOUR_MS
+    assert {part.cause.value: part.nano for part in found.causes} == {"price": 5 * NANO}
+
+
+def test_a_row_of_another_length_than_the_head_is_refused(ledger: Ledger, tmp_path: Path) -> None:
+    """A comma that nobody quoted moves every cell behind it."""
+    file = write_csv(tmp_path / "f.csv", month_rows()[:3])
+    text = file.read_text("utf-8")
+    file.write_text(text + text.splitlines()[1] + ",EC2\n" + text.splitlines()[1].rpartition(",")[0], "utf-8")
+    found = beside(ledger, file, IDENTITIES)
+    assert [(each.row, each.field) for each in found.refused] == [(5, "row"), (6, "row")]
+    assert found.lines == 3
+
+
+def test_times_of_parquet_with_another_zone_are_those_of_utc(tmp_path: Path) -> None:
+    """In the month in which Berlin's clocks went back."""
+    table = pa.Table.from_pylist(month_rows()[:HOURS])
+    for name in ("ChargePeriodStart", "ChargePeriodEnd"):
+        times = pc.assume_timezone(pc.strptime(table[name], "%Y-%m-%dT%H:%M:%SZ", "ms"), "UTC")
+        local = times.cast(pa.timestamp("us", "Europe/Berlin"))
+        table = table.set_column(table.column_names.index(name), name, local)
+    pq.write_table(table, tmp_path / "f.parquet")
+    with opened(tmp_path / "f.parquet") as found:
+        periods = [line.period for line in found if isinstance(line, InvoiceLine)]
+    assert periods == [hour(number) for number in range(HOURS)]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (gzip.compress(b"")[:10] + b"\xff" * 50, "damaged"),
+        (gzip.compress(b"0" * 3_000_000), "a line of more than"),
+        (b"ResourceId,BilledCost,ResourceId\n", "each column once"),
+    ],
+    ids=["damaged", "bomb", "twice"],
+)
+def test_a_file_of_harm_is_refused_in_words(
+    ledger: Ledger, tmp_path: Path, content: bytes, said: str
+) -> None:
+    file = tmp_path / "f.csv.gz"
+    file.write_bytes(content)
+    with pytest.raises(InputError, match=said):
         beside(ledger, file, IDENTITIES)
 
 

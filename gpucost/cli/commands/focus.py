@@ -303,6 +303,10 @@ def import_focus(
         list[str] | None,
         typer.Option(metavar="CURRENCY=RATE", help="What one unit of another currency is in the ledger's."),
     ] = None,
+    repeated: Annotated[
+        Literal["once", "each"],
+        typer.Option(help="Rows that are the same in every column: count them once, or each."),
+    ] = "once",
     as_adjustments: Annotated[
         bool,
         typer.Option("--as-adjustments", help="Book each node's difference, in closed months. Idempotent."),
@@ -321,6 +325,7 @@ def import_focus(
 
     from gpucost.domain.scope import EVERYTHING
     from gpucost.domain.time import Month
+    from gpucost.reports.base import display
     from gpucost.reports.base.document import to_json
     from gpucost.reports.focus.invoice_reconciliation import InvoiceCost, node_differences
     from gpucost.reports.focus.terminal_invoice import print_reconciliation
@@ -340,6 +345,7 @@ def import_focus(
             cost=InvoiceCost(cost),
             rates=_rates(rate or []),
             month=None if month is None else Month.parse(month),
+            count_repeated=repeated == "each",
         )
 
     made = 0
@@ -362,6 +368,11 @@ def import_focus(
         complain(f"row {line.row}: {line.field}: {line.value!r} is not allowed; allowed: {line.allowed}")
     if found.refused_count:
         complain(f"{found.refused_count} of {found.lines + found.refused_count} rows were not read")
+    if found.repeated_lines:
+        complain(
+            f"rows that say in every column what another one says, and were left out: {found.repeated_lines} "
+            f"({display.money(found.repeated_nano)} {found.currency}); --repeated each counts them"
+        )
     if as_adjustments:
         complain(f"{made} adjustments booked")
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from gpucost.charges.contract_schedule import ContractSchedule
-from gpucost.domain.time import HOUR_MS, Window
+from gpucost.domain.time import HOUR_MS, Month, Window
 from gpucost.reports.focus.charge_rows import (
     GPU_HOURS,
     GPU_SECONDS,
@@ -145,7 +145,8 @@ def _correction(
     row = constant_cells(month, currency)
     row |= _allocated(origin.allocated, origin.allocated_name, origin.tags, amounts.board_ms)
     invoice = invoice_id(month, correction.team)
-    detail = detail_id(invoice, "Correction", correction.reference)
+    corrected = f"Correction/{Month.of(origin.charged.start_ms)}/{correction.reference}"
+    detail = detail_id(invoice, category, corrected)
     row |= {
         "BilledCost": amounts.nano,
         "ChargeCategory": category,
@@ -200,10 +201,15 @@ def _allocated(resource: str | None, name: str | None, tags: str | None, board_m
 
 
 def purchase_rows(
-    schedules: Sequence[ContractSchedule], month: Window, currency: str, known: Window
+    schedules: Sequence[ContractSchedule],
+    month: Window,
+    currency: str,
+    known: Window,
+    *,
+    invoices: bool = False,
 ) -> list[FocusRow]:
-    """What commitments are billed in ``month``, as far as the ledger is ``known``: all of it is on an
-    invoice, and none of it is the cost of anything yet."""
+    """What commitments are billed in ``month``, as far as the ledger is ``known``: none of it is the cost of
+    anything yet. It is on the invoice of the team that owns the contract; of a shared one on no team's."""
     found = []
     for schedule in schedules:
         terms = schedule.terms
@@ -227,6 +233,9 @@ def purchase_rows(
             "PricingCategory": "Standard",
             "PricingQuantity": 1.0,
             "PricingUnit": "Units",
+            "ResourceId": terms.id,
+            "ResourceName": terms.id,
+            "ResourceType": "Commitment",
             "SkuMeter": "Commitment",
             "SkuId": terms.id,
             "SkuPriceId": f"{terms.id}/purchase",
@@ -236,6 +245,8 @@ def purchase_rows(
             **dict.fromkeys(("ListCost", "ContractedCost", "ListUnitPrice", "ContractedUnitPrice"), due),
             **dict.fromkeys(("PricingCurrencyContractedUnitPrice", "PricingCurrencyListUnitPrice"), due),
         }
+        if terms.team:
+            row |= _invoiced(month, terms.team, row, invoices=invoices)
         found.append(row)
     return found
 
@@ -283,14 +294,14 @@ def unused_rows(
         }
         if each.payer:
             row |= _allocated(each.payer, each.payer, json_text({"gpucost/team": each.payer}), 0)
-            invoice = invoice_id(month, each.payer)
-            row |= {"x_InvoiceId": invoice, "x_InvoiceDetailId": detail_id(invoice, "Usage", row_sku(row))}
-            if invoices:
-                row |= {"InvoiceId": invoice, "InvoiceDetailId": row["x_InvoiceDetailId"]}
+            row |= _invoiced(month, each.payer, row, invoices=invoices)
         found.append(row)
     return found
 
 
-def row_sku(row: FocusRow) -> str:
-    """The SKU price of a row, as text."""
-    return str(row.get("SkuPriceId") or "")
+def _invoiced(month: Window, team: str, row: FocusRow, *, invoices: bool) -> FocusRow:
+    """The invoice of a team that ``row`` is on, and its line there."""
+    invoice = invoice_id(month, team)
+    detail = detail_id(invoice, str(row["ChargeCategory"]), str(row["SkuPriceId"]))
+    found: FocusRow = {"x_InvoiceId": invoice, "x_InvoiceDetailId": detail}
+    return found | ({"InvoiceId": invoice, "InvoiceDetailId": detail} if invoices else {})

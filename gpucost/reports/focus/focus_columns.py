@@ -195,9 +195,14 @@ _COST = (
     FocusColumn("PublisherName", _T, False, "`gpucost`; not in 1.4", until=_3),
     _column("RegionId", _T, True, "region of the node"),
     _column("RegionName", _T, True, "the same"),
-    _column("ResourceId", _T, True, "cluster, node and GPU model: the origin, whoever held it"),
-    _column("ResourceName", _T, True, "the node"),
-    _column("ResourceType", _T, True, "`GPU node`"),
+    _column(
+        "ResourceId",
+        _T,
+        True,
+        "cluster, node and GPU model, whoever held it; or what was bought",
+    ),
+    _column("ResourceName", _T, True, "the node, or the contract"),
+    _column("ResourceType", _T, True, "`GPU node`, or `Commitment`"),
     _column("ServiceCategory", _T, False, "`Compute`"),
     _column("ServiceName", _T, False, "the node pool, or `GPU nodes`"),
     FocusColumn("ServiceProviderName", _T, False, "`gpucost`", _3),
@@ -268,7 +273,7 @@ _PERIOD = tuple(
 _INVOICE = tuple(
     FocusColumn(name, kind, nullable, meaning, _4)
     for name, kind, nullable, meaning in (
-        ("BilledCost", _M, False, "what the team is billed on this line"),
+        ("BilledCost", _M, False, "what the team is billed on this line; lines of 0 are there too"),
         ("BillingAccountId", _T, False, "`gpucost`"),
         ("BillingCurrency", _T, False, "the ledger's currency"),
         ("BillingPeriodEnd", _D, False, "end of the month, exclusive"),
@@ -276,8 +281,18 @@ _INVOICE = tuple(
         ("ChargeCategory", _T, False, "as in `CostAndUsage`"),
         ("InvoiceDetailCreated", _D, False, "as `BillingPeriodLastUpdated`"),
         ("InvoiceDetailDescription", _T, True, "the line in words"),
-        ("InvoiceDetailGrain", _J, True, "`SkuPriceId` where it has one, and `x_Team`"),
-        ("InvoiceDetailId", _T, False, "the line: invoice, category, and SKU price or adjustment"),
+        (
+            "InvoiceDetailGrain",
+            _J,
+            True,
+            "`SkuPriceId` where it has one, `x_Team`, and of a correction `x_Correction`",
+        ),
+        (
+            "InvoiceDetailId",
+            _T,
+            False,
+            "the line: invoice, category, and SKU price, or the month and reference of a correction",
+        ),
         ("InvoiceDetailLastUpdated", _D, False, "as `BillingPeriodLastUpdated`"),
         ("InvoiceId", _T, False, "the invoice: month and team"),
         ("InvoiceIssueDate", _D, True, "when the month was closed; null while it is open"),

@@ -7,7 +7,7 @@ Costs are kept as exact fractions: clouds write more decimals than a nano-unit h
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
@@ -27,9 +27,11 @@ _MOST = Decimal(10) ** 15
 class InvoiceLine:
     """One row. ``row`` counts from 1, the head is row 1. Amounts are in ``currency``; ``hours_ms`` is the
     time of a whole resource that it is for, None where its unit is none of time. ``is_split`` is a pod's
-    part of a node, in reports that have both; ``is_correction`` of an invoice that was sent before."""
+    part of a node, in reports that have both; ``is_correction`` of an invoice that was sent before.
+    ``content`` is the same for rows that are the same in every column, while this process runs."""
 
     row: int
+    content: int
     resource: str
     name: str
     period: Window
@@ -67,14 +69,17 @@ CUR_COLUMNS = (
 
 
 def invoice_lines(
-    names: Iterable[str], rows: Iterable[Mapping[str, str | None]]
+    names: Sequence[str], rows: Iterable[Sequence[str | None]]
 ) -> Iterator[InvoiceLine | RefusedLine]:
     """Every row as a line, or refused. Raises InputError for a file that is neither FOCUS nor a report of
     AWS with the columns that are needed."""
     read = _reader(names)
-    for number, row in enumerate(rows, 2):
+    for number, cells in enumerate(rows, 2):
+        if len(cells) != len(names):
+            yield RefusedLine(number, "row", f"{len(cells)} cells", f"{len(names)} cells, as the head has")
+            continue
         try:
-            line = read(number, row)
+            line = read(_InvoiceRow(number, hash((*cells,)), dict(zip(names, cells, strict=True))))
         except InputError as error:
             yield RefusedLine(number, error.field, str(error.value), error.allowed)
         else:
@@ -82,17 +87,28 @@ def invoice_lines(
                 yield line
 
 
-_Reader = Callable[[int, Mapping[str, "str | None"]], "InvoiceLine | None"]
+@dataclass(frozen=True, slots=True)
+class _InvoiceRow:
+    number: int
+    content: int
+    cells: Mapping[str, str | None]
 
 
-def _reader(names: Iterable[str]) -> _Reader:
-    given = [*names]
-    plain = {_plain(name) for name in given}
+_Reader = Callable[[_InvoiceRow], "InvoiceLine | None"]
+
+
+def _reader(names: Sequence[str]) -> _Reader:
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InputError("columns", ", ".join(twice[:20]), "each column once")
+    plain = {_plain(name): name for name in names}
     if "line_item_line_item_type" in plain:
         _require(CUR_COLUMNS, plain, "a Cost and Usage Report of AWS")
-        return lambda number, row: _of_aws(number, {_plain(name): row[name] for name in given})
-    _require(FOCUS_COLUMNS, given, "a FOCUS file of 1.0 or later, or a Cost and Usage Report of AWS")
-    return _of_focus
+        return lambda row: _of_aws(
+            row.number, row.content, {known: row.cells[name] for known, name in plain.items()}
+        )
+    _require(FOCUS_COLUMNS, names, "a FOCUS file of 1.0 or later, or a Cost and Usage Report of AWS")
+    return lambda row: _of_focus(row.number, row.content, row.cells)
 
 
 def _plain(name: str) -> str:
@@ -109,7 +125,7 @@ def _require(wanted: Iterable[str], given: Iterable[str], what: str) -> None:
         raise InputError("columns", ", ".join(sorted(there)[:20]) or "none", f"{what}: {', '.join(missing)}")
 
 
-def _of_focus(number: int, row: Mapping[str, str | None]) -> InvoiceLine:
+def _of_focus(number: int, content: int, row: Mapping[str, str | None]) -> InvoiceLine:
     category = _text(row, "ChargeCategory")
     if category not in _CATEGORIES:
         raise InputError("ChargeCategory", category, ", ".join(sorted(_CATEGORIES)))
@@ -118,6 +134,7 @@ def _of_focus(number: int, row: Mapping[str, str | None]) -> InvoiceLine:
     status = _text(row, "CommitmentDiscountStatus")
     return InvoiceLine(
         row=number,
+        content=content,
         resource=_text(row, "ResourceId"),
         name=_text(row, "ResourceName"),
         period=period,
@@ -152,7 +169,7 @@ _AWS_CATEGORIES = {
 }
 
 
-def _of_aws(number: int, row: Mapping[str, str | None]) -> InvoiceLine | None:
+def _of_aws(number: int, content: int, row: Mapping[str, str | None]) -> InvoiceLine | None:
     kind = _text(row, "line_item_line_item_type")
     if kind == "SavingsPlanNegation":
         return None  # it takes back what covered usage would have cost; effective cost has no such line
@@ -176,6 +193,7 @@ def _of_aws(number: int, row: Mapping[str, str | None]) -> InvoiceLine | None:
         )
     return InvoiceLine(
         row=number,
+        content=content,
         resource=parent or _text(row, "line_item_resource_id"),
         name="",
         period=_period(row, "line_item_usage_start_date", "line_item_usage_end_date"),

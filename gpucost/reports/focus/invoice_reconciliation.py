@@ -16,7 +16,7 @@ corrects an earlier invoice, which is not in the file, is a ``correction``.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from fractions import Fraction
@@ -137,7 +137,8 @@ class OutsideCharge:
 @dataclass(frozen=True, slots=True)
 class InvoiceReconciliation:
     """An invoice beside the ledger. ``digest`` is of the file; ``refused`` are the first rows that were not
-    read, ``refused_count`` all of them."""
+    read, ``refused_count`` all of them. ``repeated_lines`` are rows that say in every column what another row
+    says, and were left out; ``repeated_nano`` is what they cost."""
 
     file: str
     digest: str
@@ -152,6 +153,8 @@ class InvoiceReconciliation:
     causes: tuple[CauseAmount, ...]
     refused: tuple[RefusedLine, ...]
     refused_count: int
+    repeated_lines: int
+    repeated_nano: int
 
 
 class NodeEvidence(IntEnum):
@@ -200,9 +203,19 @@ class _NodeSums:
     tax: Fraction = Fraction()
     split: Fraction = Fraction()
     own_lines: int = 0
-    hours_ms: int = 0
-    spans: Counter[Window] = field(default_factory=Counter)
-    """Periods of lines, and how many lines have each: months have few hours, and any number of lines."""
+    timed: Counter[Window] = field(default_factory=Counter)
+    """Period of lines -> the time of the machine that they are for: months have few hours, and any number of
+    lines."""
+    untimed: set[Window] = field(default_factory=set)
+    """Periods of lines in other units."""
+
+    @property
+    def spans(self) -> dict[Window, int]:
+        """Period -> the time of the machine in it, which is no longer than the period: a machine has lines
+        for its disk, its parts and its network beside its own. Without any in a unit of time, all of it."""
+        if not self.timed:
+            return {span: span.length_ms for span in self.untimed}
+        return {span: min(ms, span.length_ms) for span, ms in self.timed.items()}
 
 
 @dataclass(slots=True)
@@ -214,12 +227,18 @@ class _OutsideSums:
 @dataclass
 class InvoiceReader:
     """Adds up lines as they come: memory is by node and by resource, not by line. ``rates`` are what one unit
-    of another currency is in that of the ledger."""
+    of another currency is in that of the ledger; ``repeated`` the contents that stand in several rows, each
+    of which counts once."""
 
     names: NodeLedger
     currency: str
     cost: InvoiceCost = InvoiceCost.EFFECTIVE
     rates: Mapping[str, Fraction] = field(default_factory=dict)
+    repeated: Collection[int] = frozenset()
+    counted: set[int] = field(default_factory=set)
+    """Those of ``repeated`` that were read."""
+    repeated_lines: int = 0
+    repeated_cost: Fraction = Fraction()
     lines: int = 0
     refused_count: int = 0
     refused: list[RefusedLine] = field(default_factory=list)
@@ -239,6 +258,12 @@ class InvoiceReader:
                 self._refuse(RefusedLine(line.row, "BillingCurrency", line.currency, allowed))
                 continue
             self.lines += 1
+            if line.content in self.counted:
+                self.repeated_lines += 1
+                self.repeated_cost += self._cost(line) * rate
+                continue
+            if line.content in self.repeated:
+                self.counted.add(line.content)
             self._count(line, rate)
 
     def _refuse(self, line: RefusedLine) -> None:
@@ -246,12 +271,14 @@ class InvoiceReader:
         if len(self.refused) < _MOST_REFUSED:
             self.refused.append(line)
 
+    def _cost(self, line: InvoiceLine) -> Fraction:
+        if self.cost is InvoiceCost.BILLED:
+            return line.billed
+        is_contracted = self.cost is InvoiceCost.CONTRACTED and line.category == "Usage"
+        return line.contracted if is_contracted else line.effective
+
     def _count(self, line: InvoiceLine, rate: Fraction) -> None:
-        cost = {
-            InvoiceCost.EFFECTIVE: line.effective,
-            InvoiceCost.BILLED: line.billed,
-            InvoiceCost.CONTRACTED: line.contracted if line.category == "Usage" else line.effective,
-        }[self.cost] * rate
+        cost = self._cost(line) * rate
         month = Month.of(line.period.start_ms)
         bought = line.category == "Purchase" and bool(line.commitment)
         apart = bought or line.is_unused or line.is_correction
@@ -282,8 +309,10 @@ class InvoiceReader:
             contracted = line.contracted * rate
             found.contracted += contracted
             found.commitment += (cost - contracted) if line.commitment else 0
-            found.hours_ms += line.period.length_ms if line.hours_ms is None else line.hours_ms
-            found.spans[line.period] += 1
+            if line.hours_ms is None:
+                found.untimed.add(line.period)
+            else:
+                found.timed[line.period] += line.hours_ms
 
 
 def node_differences(found: InvoiceReconciliation) -> dict[Month, tuple[NodeDifference, ...]]:
@@ -342,6 +371,8 @@ def reconcile(
         causes=tuple(CauseAmount(cause, totals[cause]) for cause in InvoiceCause if totals.get(cause)),
         refused=tuple(read.refused),
         refused_count=read.refused_count,
+        repeated_lines=read.repeated_lines,
+        repeated_nano=_nano(read.repeated_cost),
     )
 
 
@@ -369,11 +400,12 @@ def _node(
         parts[InvoiceCause.TAX] = _nano(billed.tax), None
     if billed.commitment:
         parts[InvoiceCause.COMMITMENT] = _nano(billed.commitment), None
-    if billed.hours_ms:
-        hourly = billed.contracted / billed.hours_ms
-        absent = billed.hours_ms - present
-        seen = () if known is None else watched
-        unseen = min(max(absent, 0), _unwatched(billed.spans, seen, billed.hours_ms))
+    spans = billed.spans
+    hours_ms = sum(spans.values())
+    if hours_ms:
+        hourly = billed.contracted / hours_ms
+        absent = hours_ms - present
+        unseen = min(max(absent, 0), _unwatched(spans, () if known is None else watched))
         if unseen:
             parts[InvoiceCause.NOT_OBSERVED] = _nano(hourly * unseen), unseen
         if absent - unseen:
@@ -391,22 +423,18 @@ def _node(
         ledger,
         difference,
         causes,
-        billed.hours_ms,
+        hours_ms,
         present,
     )
 
 
-def _unwatched(spans: Mapping[Window, int], watched: Sequence[Window], hours_ms: int) -> int:
-    """How much of the time of lines lies where no source watched, in the measure of their hours."""
-    length = sum(span.length_ms * lines for span, lines in spans.items())
-    if not length:
-        return 0
-    seen = sum(
-        span.overlap_ms(window.start_ms, window.end_ms) * lines
-        for span, lines in spans.items()
-        for window in watched
-    )
-    return max(0, length - seen) * hours_ms // length
+def _unwatched(spans: Mapping[Window, int], watched: Sequence[Window]) -> int:
+    """How much of the machine's time lies where no source watched: of each span in proportion."""
+    lost = 0
+    for span, time_ms in spans.items():
+        seen = sum(span.overlap_ms(window.start_ms, window.end_ms) for window in watched)
+        lost += time_ms * max(0, span.length_ms - seen) // span.length_ms
+    return lost
 
 
 def _nano(amount: Fraction) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gpucost.charges.contract_schedule import ContractSchedule
-from gpucost.domain.time import HOUR_MS, Month, Window
+from gpucost.domain.time import HOUR_MS, Month
 from gpucost.reports.focus.charge_corrections import FocusRow
 from gpucost.reports.focus.charge_rows import GPU_HOURS, PROVIDER, invoice_id
 from gpucost.reports.focus.exact_products import json_text, number_text, plain_number, time_text
@@ -102,15 +102,18 @@ def period_dataset(months: Iterable[BillingMonth]) -> list[FocusRow]:
 
 @dataclass(slots=True)
 class InvoiceLine:
-    """A line of an invoice while rows are added to it: nano-units and GPU milliseconds."""
+    """A line of an invoice while rows are added to it: nano-units, None where nothing has a price, and GPU
+    milliseconds. ``corrects`` is the invoice that it corrects, else its own; ``correction`` the month and the
+    reference of one."""
 
     invoice: str
     team: str
     category: str
     sku_price: str
     words: str
-    reference: str
-    nano: int = 0
+    corrects: str
+    correction: str = ""
+    nano: int | None = None
     board_ms: int = 0
 
 
@@ -120,26 +123,32 @@ class InvoiceTotals:
 
     lines: dict[str, InvoiceLine] = field(default_factory=dict)
 
-    def add(self, batch: FocusBatch, reference_of: Mapping[str, str]) -> None:
-        """``reference_of``: reference of an adjustment -> the invoice that it corrects."""
+    def add(self, batch: FocusBatch) -> None:
         names = (
             *("x_InvoiceDetailId", "x_InvoiceId", "ChargeCategory", "SkuPriceId", "BilledCost"),
-            *("ConsumedQuantity", "x_AdjustmentReference"),
+            *("ConsumedQuantity", "x_AdjustmentReference", "ChargePeriodStart", "SkuMeter"),
         )
-        for detail, invoice, category, sku, billed, board_ms, adjustment in zip(
+        for detail, invoice, category, sku, billed, board_ms, adjustment, start_ms, meter in zip(
             *(batch.cells(name) for name in names), strict=True
         ):
             if not isinstance(detail, str):
                 continue
             line = self.lines.get(detail)
             if line is None:
-                corrects = "" if adjustment is None else reference_of.get(str(adjustment), "")
-                words = f"GPU time, {sku}" if adjustment is None else f"Correction {adjustment}"
                 team = str(invoice).split("-", 3)[3]
-                line = self.lines[detail] = InvoiceLine(
-                    str(invoice), team, str(category), str(sku or ""), words, corrects
-                )
-            line.nano += int(billed or 0)
+                words = f"{meter or 'GPU time'}, {sku or 'without a price'}"
+                line = InvoiceLine(str(invoice), team, str(category), str(sku or ""), words, str(invoice))
+                if adjustment is not None:
+                    # Of the month that is corrected, which is the charge period.
+                    corrected = Month.of(int(start_ms or 0))
+                    line.words = f"Correction {adjustment} of {corrected}"
+                    line.corrects = invoice_id(corrected.window, team)
+                    line.correction = f"{corrected} {adjustment}"
+                self.lines[detail] = line
+            elif line.sku_price != (sku or ""):
+                line.sku_price = ""  # jobs of several prices, corrected by one ticket
+            if billed is not None:
+                line.nano = int(billed) + (line.nano or 0)
             line.board_ms += int(board_ms or 0)
 
     def dataset(self, period: BillingMonth, currency: str) -> list[FocusRow]:
@@ -159,6 +168,7 @@ class InvoiceTotals:
                 "InvoiceDetailGrain": json_text(
                     {
                         **({"SkuPriceId": line.sku_price} if line.sku_price else {}),
+                        **({"x_Correction": line.correction} if line.correction else {}),
                         "x_Team": line.team,
                     }
                 ),
@@ -173,16 +183,11 @@ class InvoiceTotals:
                 "PaymentDueDate": None,
                 "PaymentTerms": "Internal",
                 "PurchaseOrderNumber": None,
-                "ReferenceInvoiceId": line.reference or line.invoice,
+                "ReferenceInvoiceId": line.corrects,
                 "x_GpuSeconds": line.board_ms,
             }
             for detail, line in sorted(self.lines.items(), key=lambda item: (item[1].invoice, item[0]))
         ]
-
-
-def corrected_invoices(adjusted: Iterable[tuple[str, Window, str]]) -> dict[str, str]:
-    """(reference, month corrected, team) -> reference: invoice that it corrects."""
-    return {reference: invoice_id(month, team) for reference, month, team in adjusted}
 
 
 _TYPES = {

@@ -52,7 +52,6 @@ from gpucost.reports.focus.supporting_datasets import (
     BillingMonth,
     InvoiceTotals,
     commitment_dataset,
-    corrected_invoices,
     metadata_document,
     period_dataset,
 )
@@ -216,10 +215,6 @@ class _MonthExport:
     def currency(self) -> str:
         return self.exports.ledger.currency or "XXX"
 
-    @cached_property
-    def corrections(self) -> MonthCorrections:
-        return MonthCorrections(self.exports.ledger, self.exports.scope, self.request.month)
-
     @property
     def one_team(self) -> bool:
         teams = self.exports.scope.teams
@@ -242,12 +237,8 @@ class _MonthExport:
             yield FocusBatch.of(period_dataset(months))
         else:
             totals = InvoiceTotals()
-            adjusted = (
-                (each.reference, each.month.window, each.team) for each in self.corrections.adjustments
-            )
-            references = corrected_invoices(adjusted)
             for batch in self.cost_and_usage():
-                totals.add(batch, references)
+                totals.add(batch)
             period = exports.period(self.request.month)
             yield FocusBatch.of(totals.dataset(period, self.currency))
 
@@ -261,7 +252,7 @@ class _MonthExport:
             day = Window(day_ms, day_ms + DAY_MS)
             yield from self._day(day, step_ms, portions, waits, confidence)
         rows = correction_rows(
-            self.corrections.found(),
+            MonthCorrections(self.exports.ledger, self.exports.scope, self.request.month).found(),
             self.request.corrections,
             self.month,
             self.currency,
@@ -400,8 +391,9 @@ class _MonthExport:
             for (start_ms, contract, payer), (quantity, nano) in sorted(lost.items())
         ]
         # A payment is the platform's, or its owner's.
-        bought = purchase_rows(self._visible_schedules(), self.month, self.currency, drawn.window)
-        return bought + unused_rows(unused, self.month, self.currency, invoices=self.one_team)
+        schedules, own = self._visible_schedules(), self.one_team
+        bought = purchase_rows(schedules, self.month, self.currency, drawn.window, invoices=own)
+        return bought + unused_rows(unused, self.month, self.currency, invoices=own)
 
 
 def _usage_of(lines: pd.DataFrame, *, by_job: bool) -> dict[int, dict[PlaceKey, dict[HolderKey, HeldUsage]]]:

@@ -12,13 +12,17 @@ import gzip
 import hashlib
 import io
 import json
+import zlib
+from array import array
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
 from typing import IO, Any
 
+import numpy as np
 import pandas as pd
 
 from gpucost.domain.buckets import Bucket
@@ -46,7 +50,7 @@ from gpucost.reports.focus.invoice_reconciliation import (
 
 _CAPACITY = tuple(str(bucket) for bucket in Bucket if bucket.is_capacity)
 _NODE_COLUMNS = ("cluster", "node", "provider_id")
-_MOST_MONTHS = 120
+_MOST_MONTHS, _LONGEST_LINE = 120, 1 << 20
 
 
 def read_nodes(text: str, file: str, cluster: str = "") -> list[NodeIdentity]:
@@ -78,20 +82,22 @@ def reconcile_file(
     cost: InvoiceCost = InvoiceCost.EFFECTIVE,
     rates: Mapping[str, Fraction] | None = None,
     month: Month | None = None,
+    count_repeated: bool = False,
 ) -> InvoiceReconciliation:
     """The invoice in ``file`` beside the ledger, of the months that it is about, or of ``month`` alone.
-    ``known`` is asked for what the ledger has of each: ``ledger_nodes``, or a server.
+    ``known`` is asked for what the ledger has of each: ``ledger_nodes``, or a server. Rows that are the same
+    in every column count once, unless ``count_repeated``.
 
-    The file is read twice, a row at a time: for its months, and for its lines. Raises InputError for a file
-    that is no invoice, or has no line that can be read.
+    The file is read twice, a row at a time: for its months and what is in it several times, and for its
+    lines. Raises InputError for a file that is no invoice, or has no line that can be read.
     """
-    months = _months(file) if month is None else {month}
+    months, repeated = _survey(file, month)
     there = {each: known(each) for each in sorted(months)}
     currency = next((each.currency for each in there.values()), "")
     if currency is None:
         raise InputError("FILE", str(file), "nothing yet: the ledger has no price to compare with")
     names = _names(there.values(), identities)
-    reader = InvoiceReader(names, currency, cost, rates or {})
+    reader = InvoiceReader(names, currency, cost, rates or {}, frozenset() if count_repeated else repeated)
     with opened(file) as lines:
         reader.add(line for line in lines if _is_of(line, month))
     return reconcile(reader, there, file.name, _digest(file))
@@ -118,12 +124,21 @@ def _is_of(line: InvoiceLine | RefusedLine, month: Month | None) -> bool:
     return month is None or isinstance(line, RefusedLine) or Month.of(line.period.start_ms) == month
 
 
-def _months(file: Path) -> set[Month]:
+def _survey(file: Path, month: Month | None) -> tuple[set[Month], frozenset[int]]:
+    """The months of a file, or ``month`` alone, and the contents that it has more than once: eight bytes of
+    memory a row. Raises InputError for one of too many months."""
+    months, contents = set[Month](), array("q")
     with opened(file) as lines:
-        found = {Month.of(line.period.start_ms) for line in lines if isinstance(line, InvoiceLine)}
-    if len(found) > _MOST_MONTHS:
+        for line in lines:
+            if isinstance(line, InvoiceLine):
+                months.add(Month.of(line.period.start_ms))
+                contents.append(line.content)
+    if month is not None:
+        months = {month}
+    elif len(months) > _MOST_MONTHS:
         raise InputError("FILE", str(file), f"an invoice of at most {_MOST_MONTHS} months, or --month")
-    return found
+    found, counts = np.unique(np.frombuffer(contents, np.int64), return_counts=True)
+    return months, frozenset(found[counts > 1].tolist())
 
 
 @contextmanager
@@ -139,8 +154,8 @@ def opened(file: Path) -> Iterator[Iterator[InvoiceLine | RefusedLine]]:
                 with gzip.open(source) if head[:2] == b"\x1f\x8b" else _same(source) as content:
                     text = io.TextIOWrapper(content, "utf-8-sig", newline="")
                     yield _of_csv(text)
-    except (OSError, UnicodeDecodeError, EOFError) as error:
-        reason = getattr(error, "strerror", None) or "it is not UTF-8 text, or was cut off"
+    except (OSError, UnicodeDecodeError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text, or is damaged or cut off"
         raise InputError("FILE", str(file), f"an invoice that can be read ({reason})") from None
     except csv.Error as error:
         raise InputError("FILE", str(file), f"CSV, as RFC 4180 has it ({error})") from None
@@ -152,8 +167,16 @@ def _same(source: IO[bytes]) -> Iterator[IO[bytes]]:
 
 
 def _of_csv(text: IO[str]) -> Iterator[InvoiceLine | RefusedLine]:
-    reader = csv.DictReader(text, strict=True)
-    yield from invoice_lines(reader.fieldnames or (), reader)
+    reader = csv.reader(_text_lines(text), strict=True)
+    yield from invoice_lines(next(reader, []), (cells for cells in reader if cells))
+
+
+def _text_lines(text: IO[str]) -> Iterator[str]:
+    """Lines of a length that fits into memory, whatever a compressed file grows to."""
+    while line := text.readline(_LONGEST_LINE):
+        if len(line) == _LONGEST_LINE:
+            raise csv.Error(f"a line of more than {_LONGEST_LINE:,} characters")
+        yield line
 
 
 def _of_parquet(source: IO[bytes]) -> Iterator[InvoiceLine | RefusedLine]:
@@ -163,21 +186,23 @@ def _of_parquet(source: IO[bytes]) -> Iterator[InvoiceLine | RefusedLine]:
     try:
         file = pq.ParquetFile(source)
         names = file.schema_arrow.names
-        rows = (_texts(row) for batch in file.iter_batches(10_000) for row in batch.to_pylist())
+        rows = (
+            [_cell_text(value) for value in row.values()]
+            for batch in file.iter_batches(10_000)
+            for row in batch.to_pylist()
+        )
         yield from invoice_lines(names, rows)
     except pa.ArrowException as error:
         raise InputError("FILE", "Parquet", f"a Parquet file that can be read ({error})") from None
 
 
-def _texts(row: Mapping[str, Any]) -> dict[str, str | None]:
-    return {
-        name: None
-        if value is None
-        else value.strftime("%Y-%m-%dT%H:%M:%SZ")
-        if hasattr(value, "strftime")
-        else str(value)
-        for name, value in row.items()
-    }
+def _cell_text(value: Any) -> str | None:
+    if value is None:
+        return None
+    if isinstance(value, datetime):
+        at = value if value.tzinfo is None else value.astimezone(UTC)
+        return at.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return str(value)
 
 
 def _digest(file: Path) -> str:

@@ -119,11 +119,14 @@ class DemoMonth:
         return DEMO_MONTH.window.end_ms - 1
 
     def ingest(self, on_window: OnWindow) -> PipelineOutcome:
-        """The month before by day, with the answers to what was found then; and the month by hour."""
+        """The month before by day, with the answers to what was found then; and the month by hour. A
+        recording has no names of machines: the cloud's invoice is found by what the cluster would say."""
         windows = self.pending()
         before = [window for window in windows if window.end_ms <= DEMO_MONTH.window.start_ms]
         past = self._remember(before, on_window) if before else PipelineOutcome()
         done = self.pipeline.ingest(self.cluster, windows[len(before) :], on_window=on_window)
+        machines = [(node.name, node.provider_id) for node in self.simulated.nodes]
+        self.ledger.identify_nodes(self.cluster, machines)
         return PipelineOutcome(
             past.ingested + done.ingested, past.changed + done.changed, past.failures + done.failures
         )
