@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from gpucost.advisor.replay.scenario_run import run_scenario
 from gpucost.attribution.frames import ClusterFrames
 from gpucost.attribution.teams import TeamRules
 from gpucost.contract.frames import FRAMES
@@ -19,6 +20,8 @@ from gpucost.detectors.inputs.detector_facts import ClusterHistory, DetectorFact
 from gpucost.detectors.rule_settings import RuleSettings
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Window
 from gpucost.pricing.price_book import PriceBook
+from gpucost.reports.replay.run_views import views_of
+from gpucost.service.replay.observed_history import ObservedCluster
 from gpucost.simulator.cluster import (
     PRICES_NAME,
     TEAMS_NAME,
@@ -159,6 +162,40 @@ def test_activity_is_the_same_in_every_step(trip: Trip) -> None:
         assert (truth[name] - found[name]).abs().max() <= 2, name
     assert (truth["energy_j"] - found["energy_j"]).abs().max() <= 0.002
     assert truth["memory_total_bytes"].equals(found["memory_total_bytes"])
+
+
+def test_a_month_replayed_from_prometheus_is_that_of_the_recording(
+    cluster: SimulatedCluster, sources: tuple[RecordedSource, PrometheusSource]
+) -> None:
+    """The same jobs in the same queues, and waits that differ by scrapes only."""
+    window = _window(cluster, "a team waits for quota")
+    truth, found = (ObservedCluster(each, cluster.name, window, TEAMS).history("span") for each in sources)
+    known, scraped = ({job.uid: job for job in each.jobs} for each in (truth, found))
+    assert scraped.keys() <= known.keys()
+    assert all(known[uid].run_ms < 2 * SCRAPE_MS for uid in known.keys() - scraped.keys())
+    waited = 0
+    for uid, job in scraped.items():
+        other = known[uid]
+        names = ("gpus", "queue", "pool", "name", "team", "user", "pod_sets")
+        assert [getattr(job, name) for name in names] == [getattr(other, name) for name in names]
+        for mine, theirs in ((job.created_ms, other.created_ms), (job.run_ms, other.run_ms)):
+            assert abs(mine - theirs) <= 2 * SCRAPE_MS, uid
+        waited += other.record is not None and other.record.starts[0] > other.created_ms
+    assert waited > 1
+    assert truth.kueue is not None
+    assert found.kueue is not None
+    quotas = [
+        {name: each.quotas for name, each in history.state.cluster_queue_by_name.items()}
+        for history in (truth.kueue, found.kueue)
+    ]
+    assert quotas[0] == quotas[1]
+    assert truth.pools.keys() == found.pools.keys()
+    waits = [
+        {uid: view.wait_ms(window) for uid, view in views_of(run_scenario(each), window).items()}
+        for each in (truth, found)
+    ]
+    off = sorted(abs(waits[0][uid] - wait) for uid, wait in waits[1].items())
+    assert off[len(off) * 9 // 10] <= 2 * SCRAPE_MS
 
 
 def test_idle_steps_stay_idle_and_no_other_becomes_so(trip: Trip) -> None:

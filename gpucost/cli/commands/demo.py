@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import sys
@@ -156,8 +157,20 @@ def _show(run: DemoMonth, place: Path) -> None:
     for command in (
         *(f"report {DEMO_MONTH}", f"compare {DEMO_MONTH}", f"waste {DEMO_MONTH}", "findings"),
         *(f"savings {DEMO_MONTH}", f"replay {DEMO_MONTH}"),
+        *["replay --trace philly"] * _has_traces(),
     ):
         typer.echo(f"  {_program()} {command}")
+
+
+def _has_traces() -> bool:
+    """Whether public traces lie where a replay finds them by itself."""
+    from gpucost.service.replay.public_traces import trace_folder
+
+    try:
+        trace_folder(None, os.environ)
+    except InputError:
+        return False
+    return True
 
 
 def _program() -> str:

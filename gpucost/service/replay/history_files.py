@@ -7,7 +7,6 @@ verify`` reads, one configuration of one history. What is wrong is refused with 
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -27,6 +26,7 @@ from gpucost.advisor.replay.history_record import (
 from gpucost.advisor.verify.history_files import HistoryConfiguration, SchedulerHistory, histories_of
 from gpucost.domain.errors import ErrorRemark, InputError
 from gpucost.domain.time import SECOND_MS, Window
+from gpucost.kube.dumps.dump import content_of
 
 JOB_COLUMNS: Mapping[str, tuple[type, bool]] = {
     "uid": (str, True),
@@ -57,6 +57,8 @@ POOL_COLUMNS: Mapping[str, tuple[type, bool]] = {
 _MOST_MS = 4_102_444_800_000
 """2100, and the longest run: beyond it no calendar can say when that is."""
 _MOST_UNITS = 10**6
+MOST_BYTES = 1 << 30
+"""Of a log or a file of JSON, inflated."""
 _BOUNDS: Mapping[str, tuple[int, int]] = {
     "created_ms": (0, _MOST_MS),
     "started_ms": (0, _MOST_MS),
@@ -86,14 +88,6 @@ def file_history(path: Path, gpus: int | None = None, configuration: str = "") -
     raise InputError(
         "--history", str(path), "a folder, or a file that ends with .parquet, .swf or .json (or .gz)"
     )
-
-
-def _read(path: Path) -> bytes:
-    try:
-        data = path.read_bytes()
-        return gzip.decompress(data) if path.name.endswith(".gz") else data
-    except (OSError, EOFError) as error:
-        raise InputError("--history", str(path), f"a file that can be read ({error})") from None
 
 
 def _parquet(jobs_file: Path, pools_file: Path, gpus: int | None) -> ReplayHistory:
@@ -218,7 +212,7 @@ def _swf(path: Path, gpus: int | None) -> ReplayHistory:
     heads: dict[str, str] = {}
     jobs: list[HistoryJob] = []
     skipped = 0
-    for n, line in enumerate(_read(path).decode("utf-8", "replace").splitlines(), 1):
+    for n, line in enumerate(content_of(path, MOST_BYTES).decode("utf-8", "replace").splitlines(), 1):
         text = line.strip()
         if text.startswith(";"):
             key, _, value = text.lstrip("; ").partition(":")
@@ -290,7 +284,7 @@ def _swf_job(at: str, fields: list[str], start_s: int) -> HistoryJob | None:
 
 def _kueue(path: Path, configuration: str) -> ReplayHistory:
     try:
-        decoded = json.loads(_read(path))
+        decoded = json.loads(content_of(path, MOST_BYTES))
     except (ValueError, RecursionError):
         raise InputError("--history", str(path), "JSON") from None
     found = histories_of(decoded, path.name).histories
