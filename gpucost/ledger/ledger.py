@@ -65,6 +65,7 @@ from gpucost.ledger.stores.sessions import SessionRing
 from gpucost.ledger.usage import (
     capacity_rows,
     months,
+    progress_counts,
     query,
     reader,
     writer,
@@ -357,10 +358,14 @@ class Ledger(
         with self._database.read() as connection:
             return query.job_clusters(connection, scope, job_uid)
 
-    def progress(self, scope: Scope, window: Window, job_uid: str) -> pd.DataFrame:
-        """The progress of a job: columns ``name`` (str) and ``amount`` (float64), sorted by name."""
+    def progress(self, scope: Scope, window: Window, job_uid: str | None = None) -> pd.DataFrame:
+        """What jobs counted in ``window``, or one job: a row of COUNT_COLUMNS for each job, team and name.
+
+        ``amount`` (float64) is what its ``pods`` pods counted; ``counted_*`` is what all its pods held in
+        the windows in which any did, ``held_board_ms`` what they held in all. Sorted by all of that.
+        """
         with self._database.read() as connection:
-            return query.progress(connection, scope, window, job_uid, self._sealed)
+            return progress_counts.progress(connection, scope, window, job_uid, self._sealed)
 
     def problems(self, scope: Scope, window: Window) -> tuple[DataProblem, ...]:
         """Problems recorded with the windows inside ``window``, each once, their board_ms added, sorted.

@@ -60,7 +60,8 @@ from gpucost.telemetry.evidence.frame_rows import (
 )
 from gpucost.telemetry.evidence.nodes import read_nodes
 from gpucost.telemetry.evidence.pods import read_pods
-from gpucost.telemetry.evidence.signals import read_progress, read_signals, unread_use
+from gpucost.telemetry.evidence.progress_counters import read_progress
+from gpucost.telemetry.evidence.signals import read_signals, unread_use
 from gpucost.telemetry.history.history_frames import NEEDED, with_history
 from gpucost.telemetry.prometheus.api_client import PrometheusClient, QueryStats
 from gpucost.telemetry.prometheus.cluster_reader import ClusterReader

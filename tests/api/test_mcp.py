@@ -109,7 +109,7 @@ def test_a_job_by_name_and_by_uid(app: FastAPI) -> None:
     by_name = answered(app, "ada", "job", name="train", progress="steps")
     assert by_name == answered(app, "ada", "job", uid="job-train", progress="steps")
     assert by_name["answer"]["held"]["cost"] == "80.000000000"
-    assert by_name["answer"]["progress"][0]["per_unit"] == "0.160000000"
+    assert by_name["answer"]["progress"][0]["per_unit"] == "0.020000000"
 
 
 def test_a_statement_of_a_team_and_of_all(app: FastAPI) -> None:

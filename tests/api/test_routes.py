@@ -116,7 +116,8 @@ def test_a_job_with_its_cost_per_step(clients: Clients) -> None:
     job = clients.ada.get("/v1/jobs/job-train?progress=steps").json()
     assert (job["job"], job["held"]["cost"]) == ("train", "80.000000000")
     assert job["progress"][0]["name"] == "steps"
-    assert job["progress"][0]["per_unit_nano"] == 160_000_000
+    [steps] = job["progress"]
+    assert (steps["per_unit_nano"], steps["coverage"]) == (20_000_000, 0.125), "the hour in which it counted"
     assert sum(line["amount"]["nano"] for line in job["lines"]) == job["held"]["nano"]
     assert job["ledger"]["digest"]
 

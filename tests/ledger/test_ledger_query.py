@@ -259,9 +259,39 @@ def test_progress_adds_up_over_windows_and_pods(ledger: Ledger) -> None:
         )
         ingest(ledger, window, *pods, progress=steps)
     found = ledger.progress(EVERYTHING, MONTH.window, "job-1")
-    assert found.to_dict("list") == {"name": ["steps", "tokens"], "amount": [3.0, 15.0]}
+    assert found[["name", "amount", "pods"]].values.tolist() == [["steps", 3.0, 2], ["tokens", 15.0, 1]]
+    held = ledger.aggregate(EVERYTHING, MONTH.window, ["job_uid"], filters={"job_uid": ["job-1"]})
+    sums = found[["counted_board_ms", "counted_nano", "held_board_ms"]].values.tolist()
+    assert sums == [[*held[["board_ms", "nano"]].values.tolist()[0], int(held.board_ms.iloc[0])]] * 2
     assert ledger.progress(EVERYTHING, hour(1), "job-1").amount.tolist() == [1.0, 5.0]
     assert ledger.progress(EVERYTHING, hour(9), "job-1").empty
+
+
+def test_hours_in_which_a_job_did_not_count_are_no_cost_of_its_units(ledger: Ledger) -> None:
+    """Its leader counts for all of the gang, in one of two hours."""
+    for number in range(2):
+        window = hour(number)
+        pods = [line(window, pod_uid=uid) for uid in ("pod-1", "pod-2")]
+        steps = progress(("pod-1", window, "steps", 4.0)) if number else None
+        ingest(ledger, window, *pods, progress=steps)
+    whole = ledger.aggregate(EVERYTHING, hour(1), ["job_uid"], filters={"job_uid": ["job-1"]})
+    [row] = ledger.progress(EVERYTHING, MONTH.window).to_dict("records")
+    assert (row["job_uid"], row["amount"], row["pods"]) == ("job-1", 4.0, 1)
+    assert row["counted_nano"] == int(whole.nano.iloc[0])
+    assert row["held_board_ms"] == 2 * row["counted_board_ms"] == 2 * int(whole.board_ms.iloc[0])
+
+
+def test_what_a_pod_counted_is_split_by_the_time_that_it_was_of_each_team(ledger: Ledger) -> None:
+    window = hour(0)
+    parts = [
+        line(window, pod_uid="pod-1", team=team, board_ms=ms, first_ms=window.start_ms)
+        for team, ms in (("a", 900_000), ("b", 2_700_000))
+    ]
+    ingest(ledger, window, *parts, progress=progress(("pod-1", window, "tokens", 100.0)))
+    every = ledger.progress(EVERYTHING, MONTH.window)
+    assert every[["team", "amount"]].values.tolist() == [["a", 25.0], ["b", 75.0]]
+    own = ledger.progress(Scope(frozenset({"a"})), MONTH.window)
+    assert own[["team", "amount"]].values.tolist() == [["a", 25.0]], "the same number for who sees one team"
 
 
 def test_problems_are_listed_once_with_their_time_added(ledger: Ledger) -> None:

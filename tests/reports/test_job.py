@@ -13,9 +13,10 @@ from gpucost.domain.buckets import Bucket, Waste
 from gpucost.domain.errors import InputError
 from gpucost.domain.rates import Rate
 from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window
+from gpucost.reports.base.unit_costs import ProgressFacts, idle_share, unit_words
 from gpucost.reports.base.values import NOTHING, CostAmount
 from gpucost.reports.job.job_report import build_job, formula
-from gpucost.reports.month.inputs import JobInputs, ProgressFacts
+from gpucost.reports.month.inputs import JobInputs
 from gpucost.reports.waste.waste_report import WasteAssessment
 from tests.reports.builders import H100, RATES, START_MS, frame, row
 from tests.reports.test_waste import PRICE, known, line
@@ -133,17 +134,42 @@ def test_the_trace_tells_units_of_two_shares_apart() -> None:
     ]
 
 
+def counted(name: str, amount: float, hours: float = 10, *, unpriced: float = 0) -> ProgressFacts:
+    """Of a job that held ten GPU-hours, ``hours`` of them while it counted."""
+    times = round(hours * HOUR_MS), round(unpriced * HOUR_MS)
+    return ProgressFacts(name, amount, 1, *times, round(hours * 6_880_000_000), 10 * HOUR_MS)
+
+
 def test_cost_per_progress() -> None:
-    progress = (ProgressFacts("tokens", 3_000_000_000), ProgressFacts("epochs", 2.5))
+    progress = counted("tokens", 3_000_000_000), counted("epochs", 2.5)
     epochs, tokens = build_job(job_inputs(part(10, 0, 10), progress=progress)).progress
     assert (epochs.name, epochs.per_unit_nano) == ("epochs", 27_520_000_000)  # 68.80 / 2.5
     assert (tokens.per_unit_nano, tokens.per_million_nano) == (23, 22_933_333)  # 68.80 / 3,000 per million
 
 
-@pytest.mark.parametrize(("rate", "amount"), [(None, 5), (H100, 0)], ids=["no price", "no progress"])
-def test_cost_per_progress_is_unknown_without_price_or_progress(rate: Rate | None, amount: int) -> None:
-    lines = [part(10, 0, 10), part(1, 0, 1, rate, node="n2")]
-    (steps,) = build_job(job_inputs(*lines, progress=(ProgressFacts("steps", amount),))).progress
+def test_time_in_which_nothing_was_counted_is_in_no_unit() -> None:
+    """V29: 3.20 an hour, 15 million tokens an hour; counted in five of ten hours."""
+    facts = ProgressFacts("tokens", 75_000_000, 1, 5 * HOUR_MS, 0, 16_000_000_000, 10 * HOUR_MS)
+    [tokens] = build_job(job_inputs(part(10, 0, 10), progress=(facts,))).progress
+    assert (tokens.per_million_nano, tokens.coverage, tokens.pods) == (213_333_333, Fraction(1, 2), 1)
+    assert tokens.idle_share is None, "nobody looked"
+    said = "0.000000213 USD each (0.21 per million): 75,000,000 counted by 1 pod in 50% of its GPU time"
+    assert unit_words(tokens, "USD") == said
+
+
+def test_the_idle_part_is_of_what_was_looked_at() -> None:
+    held = [("idle", 2), ("productive", 6), ("unknown", 2)]
+    assert idle_share(held) == Fraction(1, 4)
+    assert idle_share([("unknown", 2)]) is None
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [counted("steps", 5, unpriced=1), counted("steps", 0)],
+    ids=["no price", "no progress"],
+)
+def test_cost_per_progress_is_unknown_without_price_or_progress(facts: ProgressFacts) -> None:
+    (steps,) = build_job(job_inputs(part(10, 0, 10), progress=(facts,))).progress
     assert (steps.per_unit_nano, steps.per_million_nano) == (None, None)
 
 

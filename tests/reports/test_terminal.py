@@ -14,11 +14,10 @@ from gpucost.domain.time import Month
 from gpucost.reports.job.job_report import build_job
 from gpucost.reports.month.allocations import AllocationQuery, allocate
 from gpucost.reports.month.builder import build_month
-from gpucost.reports.month.inputs import ProgressFacts
 from gpucost.reports.render.terminal_job import print_job
 from gpucost.reports.render.terminal_month import print_allocations, print_month
 from tests.reports.builders import frame, holed, realistic_month, row, september, small_lines, small_month
-from tests.reports.test_job import job_inputs, part
+from tests.reports.test_job import counted, job_inputs, part
 
 
 def shown(draw: Callable[[Console], None], width: int = 120) -> str:
@@ -137,7 +136,7 @@ def test_allocations_in_a_terminal() -> None:
 
 
 def test_a_job_in_a_terminal() -> None:
-    inputs = job_inputs(part(28, 0, 3.5), progress=(ProgressFacts("epochs", 4),))
+    inputs = job_inputs(part(28, 0, 3.5), progress=(counted("epochs", 4, 28),))
     text = shown(lambda console: print_job(build_job(inputs), console))
     assert "192.64 USD for 28.0 GPU-hours of H100" in text
     assert "epochs: 48.160000000 USD each" in text

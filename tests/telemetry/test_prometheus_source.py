@@ -417,8 +417,9 @@ def test_few_queries_are_sent_and_their_time_is_told(source: PrometheusSource) -
     source.read("plain", DAY)
     # Six for memory, four hours each; seven for counters: labels, how many, two readings, starts, falls;
     # five for whom to believe: jobs, and of either exporter its heartbeats and targets; one for exporters of
-    # other makers' GPUs and one for claims that are not known, of which there are none; one for machines.
-    assert source.stats.queries <= 14 + 6 + 7 + 5 + 1 + 1 + 1
+    # other makers' GPUs and one for claims that are not known, of which there are none; one for machines; one
+    # for what servers count and one for counters that pods name.
+    assert source.stats.queries <= 14 + 6 + 7 + 5 + 1 + 1 + 1 + 2
     assert source.stats.series > 0
     assert source.stats.query_seconds > 0
     assert NODE_LABEL_PREFIX not in source.name

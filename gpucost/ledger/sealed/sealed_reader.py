@@ -154,6 +154,9 @@ class SealedStore:
             return self._duck
 
 
+_JOB = ("cluster", "team", "namespace", "job", "job_kind", "job_uid")
+
+
 @dataclass(slots=True)
 class _Conditions:
     """AND of conditions, and the parameters of all of them in order."""
@@ -271,17 +274,38 @@ class SealedSpan:
             rest = row[cut + len(holder) :]
             yield Window(row[0], row[1]), row[2:cut], row[cut : cut + len(holder)], *rest
 
-    def progress(self, pods: Collection[tuple[str, str]]) -> list[tuple[str, float]]:
-        """(name, amount) of pods, which are (cluster, uid)."""
-        source = self._source("progress")
-        if source is None or not pods:
+    def progress(self, job_uid: str | None) -> list[tuple[Any, ...]]:
+        """Of each pod that counted, for each job and team that it was of in a window: the window's start,
+        cluster, team, namespace, job, kind and uid of the job, pod, name, amount, held board_ms."""
+        source, lines = self._source("progress"), self._lines(by_day=False)
+        if source is None or lines is None:
             return []
         where = self._within(by_day=False)
-        where.one_of("pod_uid", {uid for _, uid in pods})
-        rows = self.store.query(
-            f"SELECT cluster, pod_uid, name, amount FROM {source} WHERE {where}", where.parameters
+        both = f"{source} AS p JOIN {lines} AS l USING (cluster, window_start_ms, window_end_ms, pod_uid)"
+        of_job = "" if job_uid is None else f" AND pod_uid IN (SELECT pod_uid FROM {lines} WHERE job_uid = ?)"
+        more = () if job_uid is None else (job_uid,)
+        keys = ", ".join(("window_start_ms", *map(quoted, _JOB), "pod_uid", "p.name", "p.amount"))
+        return self.store.query(
+            f"SELECT {keys}, {total('board_ms')} FROM {both} WHERE {where} AND bucket = 'held'{of_job}"
+            " GROUP BY ALL",
+            [*where.parameters, *more],
         )
-        return [(name, amount) for cluster, uid, name, amount in rows if (cluster, uid) in pods]
+
+    def held_by_window(self, job_uids: Collection[str]) -> list[tuple[Any, ...]]:
+        """What jobs held: the window's start, cluster, team, namespace, job, kind and uid of the job,
+        board_ms, the time without a price, and the cost of the rest."""
+        lines = self._lines(by_day=False)
+        if lines is None:
+            return []
+        where = self._within(by_day=False)
+        where.one_of("job_uid", job_uids)
+        keys = ", ".join(("window_start_ms", *map(quoted, _JOB)))
+        return self.store.query(
+            f"SELECT {keys}, {total('board_ms')}, {total('unpriced_ms')}, "
+            f"CAST(sum(coalesce(nano, 0)) AS BIGINT) FROM {lines} "
+            f"WHERE {where} AND bucket = 'held' GROUP BY ALL",
+            where.parameters,
+        )
 
     def problems(self) -> list[tuple[Any, ...]]:
         """(code, cluster, subject, detail, board_ms)."""

@@ -296,6 +296,10 @@ def _sorted(
     return columns, numbers
 
 
+MOST_COUNTED = 2.0**53
+"""Of one pod in one stretch: beyond it a float does not count by ones, and sums of a month would overflow."""
+
+
 def _progress(frame: pd.DataFrame | None, cluster: str, window: Window) -> list[tuple[str, str, float]]:
     if frame is None or frame.empty:
         return []
@@ -306,8 +310,8 @@ def _progress(frame: pd.DataFrame | None, cluster: str, window: Window) -> list[
             raise InputError(
                 f"progress of {pod_uid}", f"{at} {iso(start_ms)}/{iso(end_ms)}", f"{cluster}, inside {window}"
             )
-        if not math.isfinite(amount):
-            raise InputError(f"progress {name} of {pod_uid}", amount, "a finite number")
+        if not abs(amount) <= MOST_COUNTED:
+            raise InputError(f"progress {name} of {pod_uid}", amount, f"a number up to {MOST_COUNTED:g}")
         check_text("progress.pod_uid", pod_uid)
         check_text("progress.name", name)
         amounts[pod_uid, name].append(float(amount))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -37,7 +35,6 @@ from gpucost.ledger.db.tables import (
     FOLDED_DAY,
     HOLDER,
     LEDGER_WINDOW,
-    PROGRESS_LINE,
     RATE,
     SEALED_HOLDER,
     TEAM_RULE,
@@ -239,39 +236,6 @@ def _windows_of(scope: Scope, job_uid: str) -> Select[int]:
     # The scope is checked first: for another team's job no line is read, however many there are.
     holders = select(H.id).where(H.job_uid == job_uid, *own_teams(scope))
     return select(L.window_id).where(L.holder_id.in_(holders), *visible(scope))
-
-
-def progress(
-    connection: Connection, scope: Scope, window: Window, job_uid: str, sealed: SealedStore
-) -> pd.DataFrame:
-    _refuse_nul("job_uid", job_uid)
-    p, s = PROGRESS_LINE.c, SEALED_HOLDER.c
-    # A pod of the same uid in another cluster, where it belongs to another job or team, is another pod.
-    pods = union(
-        select(W.cluster, H.pod_uid)
-        .select_from(USAGE_LINE)
-        .join(HOLDER, H.id == L.holder_id)
-        .join(LEDGER_WINDOW, W.id == L.window_id)
-        .where(H.job_uid == job_uid, *visible(scope), *in_clusters(scope, W.cluster)),
-        select(s.cluster, H.pod_uid).join(HOLDER, H.id == s.holder_id).where(*_sealed_of(scope, job_uid)),
-    ).subquery()
-    statement = (
-        select(p.name, p.amount)
-        .join(LEDGER_WINDOW, W.id == p.window_id)
-        .join(pods, (pods.c.cluster == W.cluster) & (pods.c.pod_uid == p.pod_uid))
-        .where(W.start_ms >= window.start_ms, W.end_ms <= window.end_ms)
-    )
-    amounts: dict[str, list[float]] = defaultdict(list)
-    rows = [*connection.execute(statement)]
-    span = sealed.span(connection, window, None)
-    if span is not None:
-        rows += span.progress({(row.cluster, row.pod_uid) for row in connection.execute(select(pods))})
-    for name, amount in rows:
-        amounts[name].append(amount)
-    # fsum does not depend on the order in which a database returns rows.
-    totals = [(name, math.fsum(values)) for name, values in sorted(amounts.items())]
-    names, sums = zip(*totals, strict=True) if totals else ((), ())
-    return pd.DataFrame({"name": pd.Series(names, dtype="str"), "amount": pd.Series(sums, dtype="float64")})
 
 
 def problems(

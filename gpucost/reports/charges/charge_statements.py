@@ -15,6 +15,7 @@ from gpucost.charges.charge_account import ChargeAccount
 from gpucost.charges.policy_file import PolicyBook
 from gpucost.domain.errors import InputError
 from gpucost.domain.time import Month, Window
+from gpucost.reports.base.unit_costs import JobUnitCost
 from gpucost.reports.base.values import CostAmount
 from gpucost.reports.month.budget_status import BudgetStatus
 from gpucost.reports.month.inputs import AdjustmentFacts
@@ -204,6 +205,8 @@ class TeamStatement:
     have not looked; it is part of ``used``. ``not_observed`` is time of the cluster's GPUs, which is in no
     team's use.
     ``contracts`` is None where the policy has none, or none of the team's use.
+    ``units`` are what a token, a request or a step cost, of the jobs that count them, in the ledger's
+    currency: the word of the team's own pods, and in no charge.
     ``as_closed``: by the policy that the month was closed with, to the byte what was charged then.
     ``unpriced_board_ms`` of what the team held has no price, and is in no amount. Prices and rules are
     in ``ledger_currency``, all else in ``currency``, which the policy may charge in.
@@ -237,6 +240,7 @@ class TeamStatement:
     not_observed: tuple[UnobservedSpan, ...]
     as_closed: bool = False
     contracts: StatementContracts | None = None
+    units: tuple[JobUnitCost, ...] = ()
 
     @property
     def jobs_again(self) -> str:
@@ -261,6 +265,7 @@ def build_statements(
     *,
     as_closed: bool = False,
     contracts: Mapping[str, StatementContracts] | None = None,
+    units: Mapping[str, tuple[JobUnitCost, ...]] | None = None,
 ) -> tuple[TeamStatement, ...]:
     """The statements of ``teams``, in their order, out of the month's charges, its report, and what each team
     held at which prices, and by which rules.
@@ -308,6 +313,7 @@ def build_statements(
             not_observed=report.provenance.unobserved,
             as_closed=as_closed,
             contracts=None if contracts is None else contracts.get(team),
+            units=() if units is None else units.get(team, ()),
         )
         found.append(statement)
     return tuple(found)

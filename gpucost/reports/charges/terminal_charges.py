@@ -26,6 +26,7 @@ from gpucost.charges.commitment_report import (
 )
 from gpucost.domain.time import HOUR_MS, iso
 from gpucost.reports.base import display
+from gpucost.reports.base.unit_costs import JobUnitCost, count_words
 from gpucost.reports.charges.charge_previews import (
     ChargebackPreview,
     PreviewAmount,
@@ -353,8 +354,33 @@ def print_statement(found: TeamStatement, console: Console) -> None:
         parts.append(filled("Why this team", heads, rules, {0}, console.width, most_of=200))
     if jobs:
         parts.append(filled("Dearest jobs", ["job", "GPU-h", found.currency], jobs, {0}, console.width))
+    if found.units:
+        heads = [
+            "job",
+            "unit",
+            "counted",
+            f"{found.ledger_currency} each",
+            "per million",
+            "of its time",
+            "idle",
+        ]
+        units = [_unit_row(each) for each in found.units]
+        parts.append(filled("Unit cost, by what its pods count", heads, units, {0, 1}, console.width))
     parts.append(Text("\n".join(_remarks_of(found))))
     print_parts(parts, console)
+
+
+def _unit_row(found: JobUnitCost) -> list[Text]:
+    cost = found.cost
+    return [
+        shown_name(f"{found.namespace}/{found.job}"),
+        shown_name(cost.name),
+        Text(count_words(cost.amount)),
+        Text(display.money(cost.per_unit_nano, 9)),
+        Text(display.money(cost.per_million_nano)),
+        Text(display.percent(cost.coverage)),
+        Text(display.percent(cost.idle_share)),
+    ]
 
 
 def _price_row(found: StatementPrice) -> list[Text]:

@@ -30,6 +30,7 @@ from gpucost.reports.base.frame_sums import (
     summed,
     total,
 )
+from gpucost.reports.base.unit_costs import ProgressCost, idle_share, unit_cost
 from gpucost.reports.base.values import (
     STEP,
     CostAmount,
@@ -46,7 +47,7 @@ from gpucost.reports.job.job_waste import (
     findings_about,
 )
 from gpucost.reports.live.queues_now import WaitingJob
-from gpucost.reports.month.inputs import JOB_DIMS, JobInputs, ProgressFacts
+from gpucost.reports.month.inputs import JOB_DIMS, JobInputs
 from gpucost.reports.month.provenance import (
     ProblemRow,
     RateUse,
@@ -197,16 +198,6 @@ _SHARE = ("share_num", "share_den")
 
 
 @dataclass(frozen=True, slots=True)
-class ProgressCost:
-    """Cost per unit of progress. None without progress, and where part of the time has no price."""
-
-    name: str
-    amount: Fraction
-    per_unit_nano: int | None
-    per_million_nano: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class TraceLine:
     """One part of the cost: a pod on a node at one rate. ``formula`` can be computed by hand."""
 
@@ -314,7 +305,8 @@ def build_job(inputs: JobInputs) -> JobReport:
     held = lines[lines["bucket"] == Bucket.HELD]
     if held.empty:
         raise InputError("job_uid", inputs.job_uid, "the uid of a job with usage in the ledger")
-    amount = total(held)
+    amount, found = total(held), _account(inputs)
+    idle = None if found is None else idle_share((row.waste, row.amount.board_ms) for row in found.buckets)
 
     def distinct(column: str) -> tuple[str, ...]:
         return tuple(sorted(value for value in held[column].unique() if value))
@@ -343,13 +335,11 @@ def build_job(inputs: JobInputs) -> JobReport:
         held=amount.amount,
         overcommitted=total(lines[lines["bucket"] == Bucket.OVERCOMMITTED]).amount,
         utilisation=amount.utilisation,
-        progress=tuple(
-            _progress(facts, amount.amount) for facts in sorted(inputs.progress, key=lambda f: f.name)
-        ),
+        progress=tuple(unit_cost(facts, idle) for facts in sorted(inputs.progress, key=lambda f: f.name)),
         rates=rates_used(held, inputs.rates),
         lines=_trace(held, inputs),
         problems=problem_rows(inputs.problems),
-        account=_account(inputs),
+        account=found,
         findings=findings_about(inputs.findings, inputs.scope),
         folded_days=inputs.folded_days,
     )
@@ -359,18 +349,6 @@ def _account(inputs: JobInputs) -> JobAccount | None:
     if inputs.waste is None or inputs.assessment is None:
         return None
     return account(inputs.waste, inputs.assessment)
-
-
-def _progress(facts: ProgressFacts, held: CostAmount) -> ProgressCost:
-    amount = Fraction(facts.amount)
-    nano = None if held.unpriced_board_ms or amount <= 0 else held.nano
-    if nano is None:
-        return ProgressCost(facts.name, amount, None, None)
-    return ProgressCost(facts.name, amount, _per(nano, amount), _per(nano * 1_000_000, amount))
-
-
-def _per(nano: int, amount: Fraction) -> int:
-    return round_half_even(nano * amount.denominator, amount.numerator)
 
 
 def _trace(held: pd.DataFrame, inputs: JobInputs) -> tuple[TraceLine, ...]:

@@ -20,6 +20,7 @@ from gpucost.domain.rates import Rate
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import Month, Window
 from gpucost.reports.base.display import percent, visible
+from gpucost.reports.base.unit_costs import ProgressFacts
 from gpucost.reports.base.values import CostAmount
 from gpucost.reports.month.change_causes import SpanTime
 from gpucost.reports.waste.recommendations import KnownFinding
@@ -107,14 +108,6 @@ class AdjustmentFacts:
     author: str
     reference: str
     job_uid: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class ProgressFacts:
-    """The progress of a job: ``amount`` of whatever ``name`` counts (``steps``, ``epochs``, ``tokens``)."""
-
-    name: str
-    amount: int | float | Fraction
 
 
 @dataclass(frozen=True, slots=True)

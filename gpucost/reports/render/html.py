@@ -23,6 +23,7 @@ from gpucost.domain.money import NANO
 from gpucost.domain.time import DAY_MS, HOUR_MS, Month, iso
 from gpucost.reports.base import display
 from gpucost.reports.base.chart_scales import BandScale, ChartAxis, LinearScale, highest_stack
+from gpucost.reports.base.unit_costs import count_words, unit_words
 from gpucost.reports.base.values import (
     CostAmount,
     EnergyUsage,
@@ -371,6 +372,7 @@ def template_environment(loader: BaseLoader) -> Environment:
         keep_trailing_newline=True,
     )
     environment.filters.update(
+        count=count_words,
         cut=_cut,
         duration=display.span_of_days,
         evidence=display.evidence_value,
@@ -388,6 +390,7 @@ def template_environment(loader: BaseLoader) -> Environment:
         relative=display.relative,
         signed_money=display.signed_money,
         signed_hours=display.signed_hours,
+        unit_words=unit_words,
         patch=waste_table.patch_text,
         visible=display.visible,
         watts=display.watts,

@@ -17,6 +17,7 @@ from rich.text import Text
 from gpucost.domain.buckets import Waste
 from gpucost.domain.time import MINUTE_MS, Window, iso
 from gpucost.reports.base import display
+from gpucost.reports.base.unit_costs import unit_words
 from gpucost.reports.base.values import CostAmount
 from gpucost.reports.job.job_receipt import JobReceipt, ending_words, gpus_words, wasted_words
 from gpucost.reports.job.job_report import (
@@ -68,11 +69,7 @@ def print_job(report: JobReport, console: Console) -> None:
     """What the job held and cost, each GPU, waits, where its time went, the trace, and what to change."""
     parts: list[RenderableType] = [_headline(report), _signals_line(report)]
     parts += [
-        Text(
-            f"{display.name(item.name)}: {display.money(item.per_unit_nano, 9)} {report.currency} each"
-            f" ({display.money(item.per_million_nano)} per million)"
-        )
-        for item in report.progress
+        Text(f"{display.name(item.name)}: {unit_words(item, report.currency)}") for item in report.progress
     ]
     if report.folded_days:
         parts.append(Text(_by_day(report.folded_days), "dim"))

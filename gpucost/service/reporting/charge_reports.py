@@ -71,6 +71,7 @@ from gpucost.reports.month.model import MonthReport, StatementSummary
 from gpucost.reports.render.tables import ReportTable
 from gpucost.service.reporting.report_service import ReportAnswer, ReportService
 from gpucost.service.reporting.team_names import known_teams
+from gpucost.service.reporting.unit_reports import unit_costs_by_team
 
 
 def preview_charges(
@@ -178,6 +179,7 @@ def _statements(
             rules,
             as_closed=kept is not None,
             contracts=_contract_views(reporting, month, book),
+            units=unit_costs_by_team(reporting.ledger, scope, month.window),
         ),
         _summary(reporting, book, account, report, cost_centres, kept),
     )

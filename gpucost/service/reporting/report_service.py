@@ -43,7 +43,6 @@ from gpucost.reports.month.inputs import (
     JobInputs,
     MonthFacts,
     MonthInputs,
-    ProgressFacts,
     TeamAccount,
     WindowFacts,
 )
@@ -61,6 +60,7 @@ from gpucost.reports.waste.waste_report import (
 from gpucost.service.detection.finding_records import from_json, is_readable
 from gpucost.service.reporting.report_cache import ReportCache
 from gpucost.service.reporting.team_names import check_teams
+from gpucost.service.reporting.unit_reports import job_progress
 
 if TYPE_CHECKING:
     from gpucost.reports.job.job_receipt import JobEndFacts, JobReceipt
@@ -475,7 +475,7 @@ class ReportService:
             window=window,
             lines=lines,
             rates=ledger.rates(frozenset(lines["rate_id"])),
-            progress=self._progress(scope, window, job_uid, progress),
+            progress=job_progress(ledger, scope, window, job_uid, progress),
             problems=tuple(found for found in ledger.problems(scope, window) if found.subject in own),
             waste=ledger.waste(scope, window, ("bucket",), filters={"job_uid": [job_uid]}),
             assessment=_assessment(ledger.assessed(window, scope=scope)),
@@ -490,22 +490,6 @@ class ReportService:
             scope, since_ms=window.start_ms, subject_uid=job_uid, limit=_MOST_FINDINGS
         )
         return known_findings(records)
-
-    def _progress(
-        self, scope: Scope, window: Window, job_uid: str, wanted: str | None
-    ) -> tuple[ProgressFacts, ...]:
-        frame = self.ledger.progress(scope, window, job_uid)
-        found = tuple(
-            ProgressFacts(str(name), float(amount))
-            for name, amount in frame[["name", "amount"]].itertuples(index=False)
-        )
-        if wanted is None:
-            return found
-        chosen = tuple(facts for facts in found if facts.name == wanted)
-        if not chosen:
-            names = ", ".join(facts.name for facts in found) or "nothing: this job has no progress metric"
-            raise InputError("progress", wanted, names)
-        return chosen
 
 
 def _stands(before: Hashable, made: tuple[object, Hashable]) -> bool:

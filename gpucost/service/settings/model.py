@@ -212,6 +212,10 @@ class ProgressSettings(SettingsGroup):
     namespace_label: str = "namespace"
     """Label that holds the pod's namespace."""
 
+    from_namespaces: tuple[str, ...] = ()
+    """Namespaces whose exporters may count for other pods. Without any, a series is about the pod that it was
+    scraped from."""
+
 
 class ServingSettings(SettingsGroup):
     """One counter of what reaches servers, so that one that nobody calls can be told."""

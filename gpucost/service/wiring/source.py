@@ -199,10 +199,7 @@ def source_options(settings: PrometheusSettings, node_labels: Collection[str] = 
         node_labels=tuple(sorted({*settings.node_labels, *node_labels})),
         jobs=believed_jobs(settings),
         own_namespace=settings.gpucost_namespace,
-        progress=tuple(
-            ProgressMetric(item.name, item.metric, item.pod_label, item.namespace_label)
-            for item in settings.progress
-        ),
+        progress=tuple(ProgressMetric(**item.model_dump()) for item in settings.progress),
         serving=SERVING_COUNTERS
         if settings.serving is None
         else tuple(ServingCounter(**item.model_dump()) for item in settings.serving),

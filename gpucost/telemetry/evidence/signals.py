@@ -1,10 +1,9 @@
-"""Signals of the time that pods held, memory in use, and the progress of jobs.
+"""Signals of the time that pods held, and memory in use.
 
 Signals are increases of counters: differences of two values, at most a scrape interval away from the edges of
 the window; what one window leaves out the next one has, so that windows add up (``counter_increase``). The
-GPU exporter's counters begin at 0 at an instant that it exports, and go on over its restarts. Progress comes
-from counters of other programs, which promise none of this, so there ``increase()`` is used. Money never
-depends on either. What has no samples has no row, and no zero.
+GPU exporter's counters begin at 0 at an instant that it exports, and go on over its restarts. Money never
+depends on them. What has no samples has no row, and no zero.
 
 Memory is a level, not a counter, and belongs to a GPU. It is read once a minute; at each instant the exporter
 says which pods hold the GPU, and the reading stands for the minute before it. Of a GPU that several pods
@@ -37,9 +36,7 @@ from gpucost.domain.time import HOUR_MS, MINUTE_MS, SECOND_MS, Window
 from gpucost.telemetry.evidence.counter_increase import CounterIncrease, SampleGrid
 from gpucost.telemetry.prometheus.cluster_reader import (
     ClusterReader,
-    own_label,
     points,
-    with_renamed,
 )
 from gpucost.telemetry.prometheus.promql import (
     PromQL,
@@ -47,15 +44,12 @@ from gpucost.telemetry.prometheus.promql import (
     divided,
     instead,
     over_instants,
-    over_time,
     tagged,
     times,
     union,
     where_any,
-    without,
 )
 from gpucost.telemetry.prometheus.query_response import ResultSeries, instant_place, needed
-from gpucost.telemetry.prometheus.source_settings import ProgressMetric
 
 _OF_USE = "busy time, SM activity, tensor activity, memory, energy"
 UNREAD = "use was not read (--cost-only): it is unknown, and not 0"
@@ -116,8 +110,6 @@ _TAG = "signal"
 _POD = ("pod_uid", "node")
 
 SignalRow = tuple[object, ...]
-# (namespace, pod) -> uids with the start of what they held, newest last: names are reused, uids are not.
-PodNames = Mapping[tuple[str, str], list[tuple[int, str]]]
 _Measured = dict[tuple[str, str, Window], dict[str, float]]
 
 
@@ -166,39 +158,6 @@ def _remember(reader: ClusterReader, length: int, steps: list[Window], measured:
         place = labels.get("pod_uid", ""), labels.get("node", ""), step
         column = needed(series, _TAG, MEMORY_UNITS)
         measured[place][column] = value * MEMORY_UNITS[column]
-
-
-def read_progress(reader: ClusterReader, window: Window, pods: PodNames) -> list[SignalRow]:
-    """Rows of frames.PROGRESS for the metrics in the settings; series of unknown pods are left out."""
-    rows: list[SignalRow] = []
-    for progress in reader.settings.progress:
-        labels = [label for label in (progress.pod_label, progress.namespace_label) if label]
-        for steps in _equal_steps(reader, window):
-            increase = _increase(reader, progress.metric, steps[0].length_ms)
-            amounts: dict[tuple[str, Window], float] = defaultdict(float)
-            for series, step, value in _increases(reader, by("max", with_renamed(labels), increase), steps):
-                uid = _uid(progress, series, step, pods)
-                if uid:
-                    amounts[uid, step] += value
-            rows += [
-                (reader.cluster, uid, step.start_ms, step.end_ms, progress.name, amount)
-                for (uid, step), amount in amounts.items()
-            ]
-    return rows
-
-
-def _uid(progress: ProgressMetric, series: ResultSeries, step: Window, pods: PodNames) -> str:
-    pod = own_label(series, progress.pod_label)
-    if not progress.namespace_label:
-        return pod
-    held = pods.get((own_label(series, progress.namespace_label), pod), [])
-    return next((uid for start, uid in reversed(held) if start < step.end_ms), "")
-
-
-def _increase(reader: ClusterReader, metric: str, range_ms: int) -> PromQL:
-    increase = over_time("increase", reader.select(metric), range_ms)
-    replicas = reader.settings.replica_labels
-    return without("max", replicas, increase) if replicas else increase
 
 
 def _increases(

@@ -15,13 +15,16 @@ from gpucost.telemetry.prometheus.promql import label_name, metric_name
 class ProgressMetric:
     """A series with the progress of a job. ``pod_label`` holds the pod's uid, or its name.
 
-    With a name, ``namespace_label`` holds the namespace; leave it empty where ``pod_label`` is a uid.
+    With a name, ``namespace_label`` holds the namespace; leave it empty where ``pod_label`` is a uid. The
+    labels are those that Prometheus gave the scrape, so that a pod speaks for itself alone; those of the
+    series itself are believed in what is scraped in ``from_namespaces``.
     """
 
     name: str
     metric: str
     pod_label: str = "pod"
     namespace_label: str = "namespace"
+    from_namespaces: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         field_name = f"progress.{self.name}"
@@ -29,6 +32,22 @@ class ProgressMetric:
         label_name(self.pod_label, f"{field_name}.pod_label")
         if self.namespace_label:
             label_name(self.namespace_label, f"{field_name}.namespace_label")
+
+
+UNIT_COUNTERS: Mapping[str, tuple[str, ...]] = {
+    "tokens": (
+        *("vllm:prompt_tokens_total", "vllm:generation_tokens_total"),
+        *("sglang:prompt_tokens_total", "sglang:generation_tokens_total"),
+        *("tgi_request_input_length_sum", "tgi_request_generated_tokens_sum"),
+    ),
+    "requests": (
+        *("vllm:request_success_total", "sglang:num_requests_total", "tgi_request_count"),
+        "nv_inference_request_success",
+    ),
+}
+"""What serving stacks count, by the name that reports give it: vLLM (docs/usage/metrics.md, whose names NIM
+and llm-d use too), SGLang (references/production_metrics), Hugging Face TGI (reference/metrics: its tokens
+are sums of histograms), Triton (user guide, metrics: it counts requests, and no tokens)."""
 
 
 @dataclass(frozen=True, slots=True)

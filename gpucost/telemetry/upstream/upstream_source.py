@@ -60,7 +60,8 @@ from gpucost.telemetry.evidence.frame_rows import (
 )
 from gpucost.telemetry.evidence.gauge_runs import Floats
 from gpucost.telemetry.evidence.nodes import rows_of
-from gpucost.telemetry.evidence.signals import read_progress, unread_use
+from gpucost.telemetry.evidence.progress_counters import read_progress
+from gpucost.telemetry.evidence.signals import unread_use
 from gpucost.telemetry.prometheus.api_client import PrometheusClient, QueryStats
 from gpucost.telemetry.prometheus.promql import by, over_time
 from gpucost.telemetry.prometheus.query_response import COLLECTOR
