@@ -78,7 +78,8 @@ def test_an_export_reads_in_as_an_invoice_without_a_difference(run: Run, tmp_pat
     file = tmp_path / "own.csv"
     assert run("export", "focus", "2026-10", "-o", str(file)).exit_code == 0
     found = json.loads(run("import", "focus", str(file), "--month", "2026-10", "-f", "json").stdout)
-    assert [node["difference_nano"] for node in found["nodes"]] == [0] * 7
+    assert [(node["difference_nano"], node["causes"]) for node in found["nodes"]] == [(0, [])] * 7
+    assert (found["repeated_lines"], found["refused_count"]) == (0, 0)
     assert "own.csv" in run("import", "focus", str(file)).stdout
     booked = run("import", "focus", str(file), "--as-adjustments")
     assert (booked.exit_code, "0 adjustments booked" in booked.stderr) == (0, True)

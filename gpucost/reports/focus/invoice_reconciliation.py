@@ -410,6 +410,8 @@ def _node(
             parts[InvoiceCause.NOT_OBSERVED] = _nano(hourly * unseen), unseen
         if absent - unseen:
             parts[InvoiceCause.MISSING_HOURS] = _nano(hourly * (absent - unseen)), absent - unseen
+    if not (difference or billed.timed):
+        parts.clear()  # hours that the invoice does not say explain nothing
     rest = difference - sum(nano for nano, _ in parts.values())
     if rest:
         parts[InvoiceCause.PRICE] = rest, None
