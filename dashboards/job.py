@@ -50,6 +50,7 @@ from dashboards.series import (
 from gpucost.contract.queue_metrics import WaitLayer
 
 COSTS = ("namespace", "job_kind", "job_uid", "owner_team")
+UNITS = ("namespace", "job_uid", "owner_team", "unit")
 LEGEND = "{{node}} {{gpu_uuid}} {{gpu_instance}}"
 BOARD_LEGEND = "{{node}} {{gpu_uuid}}"
 BUSY_STEPS = ((None, RED), (0.3, YELLOW), (0.6, GREEN))
@@ -73,7 +74,7 @@ def dashboard() -> Dashboard:
         "What the GPUs of one job do, one by one, what it has cost so far, and what keeps it from getting "
         "on. Jobs of the same name in a namespace are shown together: choose a time range in which there "
         "was one. A job without pods in the range is not in the list, but links lead to it.",
-        [_now(), _stalls(), _use(), _hardware()],
+        [_now(), _stalls(), _units(), _use(), _hardware()],
         [panels.datasource_variable(), panels.cluster_variable(), _namespace(), _job()],
     )
 
@@ -230,6 +231,34 @@ def _stalls() -> PanelRow:
                 sort_by="Partial for",
                 height=5,
             ),
+        ],
+    )
+
+
+def _units() -> PanelRow:
+    each = service_gauge("gpucost_job_unit_cost_usd", UNITS, *JOB)
+    return PanelRow(
+        "Unit cost",
+        [
+            table(
+                "Cost of a unit in the last day",
+                "What a token, a request or a step cost in the last 24 hours of settled windows: the cost of "
+                "the hours in which the job counted, over what its own pods say that they counted. Prompts "
+                "and answers count together. No rows: it counts nothing that is known; `gpucost job UID` "
+                "tells the coverage and the idle share.",
+                USD,
+                [query(each), query(f"1e6 * {each}")],
+                [
+                    PanelColumn("unit", "Unit"),
+                    PanelColumn("owner_team", "Team"),
+                    PanelColumn("job_uid", "Job"),
+                    PanelColumn("gpu_cluster", "Cluster"),
+                    PanelColumn("A", "Each", unit=USD),
+                    PanelColumn("B", "Per million", unit=USD),
+                ],
+                sort_by="Per million",
+                height=6,
+            )
         ],
     )
 

@@ -99,6 +99,14 @@ JOB_COST = ServiceMetric(
     "Cost of the current month so far, of the costliest jobs (api.metrics_jobs); all others of a team are "
     "one series with an empty job. A ledger in another currency has gpucost_job_cost, labelled with it.",
 )
+JOB_UNIT_COST = ServiceMetric(
+    "gpucost_job_unit_cost_usd",
+    GAUGE,
+    ("gpu_cluster", "namespace", "job_name", "job_uid", "owner_team", "unit"),
+    "Cost of one unit (a token, a request, a step) in the last 24 hours of settled windows, of the ten jobs "
+    "of a team whose counted hours cost most: by what their own pods count. A ledger in another currency has "
+    "gpucost_job_unit_cost, labelled with it.",
+)
 TEAM_COST_PER_HOUR = ServiceMetric(
     "gpucost_team_cost_per_hour_usd",
     GAUGE,
@@ -382,6 +390,7 @@ SERVICE_METRICS = (
     ),
     *(ERRORS, LAST_TURN, LAST_EVALUATION, EVALUATION, DETECTOR_ERRORS, WITHHELD, TEAM_COST, JOB_COST),
     *(
+        JOB_UNIT_COST,
         TEAM_COST_PER_HOUR,
         TEAM_BUDGET,
         BUDGET_USED,

@@ -138,6 +138,9 @@ def test_metrics_have_the_costs_of_the_month(clients: Clients) -> None:
     assert teams["c", "research"] == 81.875
     assert sum(teams.values()) == 16 * 24 * 2.5
     assert found["gpucost_job_cost_usd"]["c", "Job", "train", "job-train", "research", "research"] == 80.0
+    # Four GPUs at 2.50 in the hour in which 500 steps were counted.
+    unit = "c", "train", "job-train", "research", "research", "steps"
+    assert found["gpucost_job_unit_cost_usd"] == {unit: 0.02}
     assert found["gpucost_ledger_lag_seconds"]["c",] == 3600.0
     assert found["gpucost_ledger_up"][()] == 1.0
 

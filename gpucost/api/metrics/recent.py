@@ -12,7 +12,7 @@ from prometheus_client.core import Metric
 
 from gpucost.api.server.metric_families import FamilySample, family, money
 from gpucost.api.server.services import ApiServices
-from gpucost.domain.buckets import UNALLOCATED, Bucket
+from gpucost.domain.buckets import OTHER_TEAMS, UNALLOCATED, Bucket
 from gpucost.domain.money import NANO
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, HOUR_MS, SECOND_MS, Month, Window
@@ -21,6 +21,7 @@ from gpucost.ledger.db.records import LedgerState
 from gpucost.ledger.waste.waste_reader import runs
 from gpucost.service import metrics as m
 from gpucost.service.reporting.month_forecasts import month_forecast
+from gpucost.service.reporting.unit_reports import unit_costs_by_team
 
 _PARTS: Mapping[str, str] = {
     "held": "board_ms",
@@ -47,6 +48,7 @@ class _Recent:
     last_day: tuple[FamilySample, ...]
     observed: tuple[FamilySample, ...]
     settled: tuple[FamilySample, ...]
+    units: tuple[FamilySample, ...]
 
 
 class RecentFamilies:
@@ -68,6 +70,7 @@ class RecentFamilies:
         return [
             family(m.CAPACITY, (sample for each in found for sample in each.gpus)),
             family(m.TEAM_GPUS, fold((sample for each in found for sample in each.team_gpus), 1)),
+            money(m.JOB_UNIT_COST, self._units(found), currency),
             money(m.TEAM_COST_PER_HOUR, fold((one for each in found for one in each.hourly), 1), currency),
             money(m.TEAM_BUDGET, budgets, currency),
             *self._budgets(),
@@ -130,7 +133,22 @@ class RecentFamilies:
             last_day=tuple(_last_day(cluster, whole)),
             observed=(((cluster,), observed_ms / sum(each.window.length_ms for each in day)),),
             settled=(((cluster,), last.end_ms / SECOND_MS),),
+            units=tuple(self._unit_costs(cluster, Window(day[0].window.start_ms, last.end_ms))),
         )
+
+    def _unit_costs(self, cluster: str, day: Window) -> Iterator[FamilySample]:
+        scope = EVERYTHING.within((cluster,))
+        for team, units in sorted(unit_costs_by_team(self._services.ledger, scope, day).items()):
+            for unit in units:
+                nano, counted = unit.cost.counted_nano, unit.cost.amount
+                if nano is not None and counted > 0:
+                    labels = (cluster, unit.namespace, unit.job, unit.job_uid, team, unit.cost.name)
+                    yield labels, float(nano / counted) / NANO
+
+    def _units(self, found: Iterable[_Recent]) -> list[FamilySample]:
+        """Of the teams that are shown: costs of units add up to nothing."""
+        samples = [sample for each in found for sample in each.units]
+        return [each for each in self._services.team_rows.fold(samples, 4) if each[0][4] != OTHER_TEAMS]
 
     def _lines(self, cluster: str, *windows: Window) -> pd.DataFrame:
         """By team and bucket, with the number of windows."""
