@@ -192,6 +192,39 @@ def test_a_made_up_month_of_aws_with_three_known_differences(ledger: Ledger, tmp
     assert found.refused_count == 0
 
 
+def test_fees_of_aws_are_its_amortized_cost(ledger: Ledger, tmp_path: Path) -> None:
+    """What was paid for a plan or a reservation is a cost as far as it was not used; another fee is one. In
+    the names that older reports have."""
+    head = ("lineItem/ResourceId", "lineItem/UsageStartDate", "lineItem/UsageEndDate")
+    names = (
+        *(*head, "lineItem/LineItemType", "lineItem/UnblendedCost", "lineItem/CurrencyCode"),
+        *("reservation/ReservationARN", "reservation/UnusedAmortizedUpfrontFeeForBillingPeriod"),
+        *("reservation/UnusedRecurringFee", "savingsPlan/SavingsPlanARN"),
+        *("savingsPlan/TotalCommitmentToDate", "savingsPlan/UsedCommitment"),
+    )
+    start, end = iso(hour(0).start_ms), iso(hour(0).end_ms)
+    values = [
+        ("RIFee", "100", "ri-1", "3.5", "1.5", "", "", ""),
+        ("SavingsPlanRecurringFee", "50", "", "", "", "sp-1", "50", "42.5"),
+        ("SavingsPlanUpfrontFee", "900", "", "", "", "sp-1", "", ""),
+        ("Fee", "700", "ri-1", "", "", "", "", ""),
+        ("Fee", "12.25", "", "", "", "", "", ""),
+    ]
+    rows = [
+        dict(zip(names, ("", start, end, kind, cost, "USD", *rest), strict=True))
+        for kind, cost, *rest in values
+    ]
+    found = beside(ledger, write_csv(tmp_path / "cur.csv", rows), IDENTITIES)
+    outside = {(each.cause.value, each.resource): each.invoice_nano for each in found.outside}
+    assert outside == {
+        ("commitment", "ri-1"): 5 * NANO,
+        ("commitment", "sp-1"): 7_500_000_000,
+        ("not_in_cluster", ""): 12_250_000_000,
+    }
+    billed = beside(ledger, tmp_path / "cur.csv", IDENTITIES, cost=InvoiceCost.BILLED)
+    assert billed.invoice_nano == 1_762_250_000_000
+
+
 def test_split_parts_stand_for_a_node_without_lines_of_its_own(ledger: Ledger, tmp_path: Path) -> None:
     head = ("line_item_resource_id", "line_item_usage_start_date", "line_item_usage_end_date")
     names = (*head, "line_item_line_item_type", "line_item_unblended_cost", "line_item_currency_code")

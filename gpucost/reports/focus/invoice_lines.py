@@ -177,20 +177,11 @@ def _of_aws(number: int, content: int, row: Mapping[str, str | None]) -> Invoice
     if category is None:
         raise InputError("line_item_line_item_type", kind, ", ".join(_AWS_CATEGORIES))
     parent = _text(row, "split_line_item_parent_resource_id")
-    billed = _cost(row, "line_item_unblended_cost")
-    effective, commitment = billed, ""
-    if kind == "SavingsPlanCoveredUsage":
-        commitment = _text(row, "savings_plan_savings_plan_a_r_n") or "savings plan"
-        effective = _cost(row, "savings_plan_savings_plan_effective_cost")
-    elif kind == "DiscountedUsage":
-        commitment = _text(row, "reservation_reservation_a_r_n") or "reservation"
-        effective = _cost(row, "reservation_effective_cost")
-    listed = _text(row, "pricing_public_on_demand_cost")
-    contracted = _cost(row, "pricing_public_on_demand_cost") if commitment and listed else effective
+    billed, effective, commitment = _aws_costs(row, kind)
+    listed = category == "Usage" and commitment and _text(row, "pricing_public_on_demand_cost")
+    contracted = _cost(row, "pricing_public_on_demand_cost") if listed else effective
     if parent:
-        billed = effective = contracted = sum(
-            (_cost(row, name) for name in _SPLIT_COSTS if _text(row, name)), Fraction()
-        )
+        billed = effective = contracted = _sum(row, _SPLIT_COSTS)
     return InvoiceLine(
         row=number,
         content=content,
@@ -199,8 +190,8 @@ def _of_aws(number: int, content: int, row: Mapping[str, str | None]) -> Invoice
         period=_period(row, "line_item_usage_start_date", "line_item_usage_end_date"),
         category=category,
         currency=check_currency(_text(row, "line_item_currency_code"), "line_item_currency_code"),
-        billed=billed if not commitment else Fraction(),
-        effective=effective if category != "Purchase" else Fraction(),
+        billed=billed,
+        effective=effective,
         contracted=contracted,
         hours_ms=None if parent else _hours(row, "line_item_usage_amount", "pricing_unit"),
         commitment=commitment,
@@ -210,6 +201,43 @@ def _of_aws(number: int, content: int, row: Mapping[str, str | None]) -> Invoice
 
 
 _SPLIT_COSTS = ("split_line_item_split_cost", "split_line_item_unused_cost")
+_UNUSED_COSTS = (
+    "reservation_unused_amortized_upfront_fee_for_billing_period",
+    "reservation_unused_recurring_fee",
+)
+
+
+def _aws_costs(row: Mapping[str, str | None], kind: str) -> tuple[Fraction, Fraction, str]:
+    """Billed and effective cost, and the commitment: AWS's amortized cost. What paid for a commitment is no
+    cost but for what of it was not used; other fees are."""
+    cost = _cost(row, "line_item_unblended_cost")
+    plan = _arn(row, "savings_plan_savings_plan") or "savings plan"
+    reservation = _arn(row, "reservation_reservation")
+    if kind == "SavingsPlanCoveredUsage":
+        return Fraction(), _cost(row, "savings_plan_savings_plan_effective_cost"), plan
+    if kind == "DiscountedUsage":
+        return Fraction(), _cost(row, "reservation_effective_cost"), reservation or "reservation"
+    if kind == "SavingsPlanUpfrontFee":
+        return cost, Fraction(), plan
+    if kind == "SavingsPlanRecurringFee":
+        total, used = (_sum(row, (f"savings_plan_{name}",)) for name in _OF_PLAN)
+        return cost, total - used, plan
+    if kind == "RIFee":
+        return cost, _sum(row, _UNUSED_COSTS), reservation or "reservation"
+    return cost, Fraction() if kind == "Fee" and reservation else cost, reservation if kind == "Fee" else ""
+
+
+_OF_PLAN = ("total_commitment_to_date", "used_commitment")
+
+
+def _arn(row: Mapping[str, str | None], name: str) -> str:
+    return _text(row, f"{name}_a_r_n") or _text(row, f"{name}_arn")
+
+
+def _sum(row: Mapping[str, str | None], names: Iterable[str]) -> Fraction:
+    return sum((_cost(row, name) for name in names if _text(row, name)), Fraction())
+
+
 _HOURS = frozenset(("hours", "hour", "hrs", "hr", "instance-hours", "instance hours"))
 _SECONDS = frozenset(("seconds", "second", "instance-seconds"))
 
