@@ -100,6 +100,12 @@ def test_what_was_observed_is_a_history_with_its_topology(history: ReplayHistory
     plain = replace(history, pools={"h100": replace(pool, labels=())})
     story = run_scenario(plain).outcome.stories["second"]
     assert [each.at_ms for each in story.admissions] == [START + HOUR_MS]
+    # Of nodes that are gone nobody knows where they stood; who asks for no domain stands there all the same.
+    gone = replace(history, pools={"h100": replace(pool, labels=({}, {}, {}, {"rack": "r1"}))})
+    anywhere = tuple(replace(each, topology={"unconstrained": "true"}) for each in jobs["second"].pod_sets)
+    gone = replace(gone, jobs=(jobs["small"], replace(jobs["second"], pod_sets=anywhere)))
+    story = run_scenario(gone).outcome.stories["second"]
+    assert [each.at_ms for each in story.admissions] == [START + HOUR_MS]
     record_ = jobs["second"].record
     assert record_ is not None
     assert (record_.starts, record_.ended_ms) == ((START + 2 * HOUR_MS,), START + 4 * HOUR_MS)

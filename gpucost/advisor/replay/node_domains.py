@@ -58,6 +58,21 @@ class NodeDomains:
             self._among[name] = frozenset(own)
         self._base = NodeBase(nodes, [each.allocatable for each in nodes], {}, lambda _: {})
 
+    def decide(
+        self,
+        request: QuotaRequest | None,
+        flavors: Sequence[PodSetFlavors],
+        pools_of: Mapping[tuple[str, str], str],
+    ) -> bool:
+        """Whether it matters in which domain its pods stand: one of them asks for more than any place, and
+        something is known of the nodes of all its pools."""
+        if request is None or not any(each.topology.keys() - {"unconstrained"} for each in request.pod_sets):
+            return False
+        pools = (
+            pools_of.get((flavor, resource)) for each in flavors for resource, flavor in each.flavors.items()
+        )
+        return all(pool in self.pools for pool in pools if pool is not None)
+
     def fit(
         self,
         request: QuotaRequest,

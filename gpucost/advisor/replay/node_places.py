@@ -156,7 +156,9 @@ class PlacedReplay:
         placed = self._place()
         if self._kueue is not None:
             for uid in [each for each in done.admitted if each in self._waiting]:
-                is_first = self._fits_first or self._by_domains(uid) is not None
+                is_first = self._fits_first or (
+                    self._domains is not None and asks_topology(self._asks[uid].request)
+                )
                 if is_first and self._kueue.refuse(uid):
                     del self._waiting[uid]
                     self._refused.add(uid)
@@ -212,7 +214,11 @@ class PlacedReplay:
         for uid, waiting in list(self._waiting.items()):
             if waiting.pieces and not any(pool in self._touched for pool, _, _ in waiting.pieces):
                 continue
-            nodes = self._fit_domains(uid, waiting) if self._by_domains(uid) else self._fit(waiting.pieces)
+            request, domains = self._asks[uid].request, self._domains
+            if domains is not None and domains.decide(request, waiting.flavors, self._flavor_pools):
+                nodes = self._fit_domains(uid, waiting)
+            else:
+                nodes = self._fit(waiting.pieces)
             if nodes is None:
                 continue
             del self._waiting[uid]
@@ -223,10 +229,6 @@ class PlacedReplay:
                 on[uid] = (*on.get(uid, ()), *place)
         self._touched.clear()
         return found
-
-    def _by_domains(self, uid: str) -> NodeDomains | None:
-        """Where its topology request decides where it stands."""
-        return self._domains if asks_topology(self._asks[uid].request) else None
 
     def _fit_domains(self, uid: str, waiting: _Waiting) -> tuple[tuple[str, FifoPlacement], ...] | None:
         """As ``_fit``, in the domains it asks for."""

@@ -198,14 +198,21 @@ class _Builder:
         levels = self._levels(flavor)
         if not levels or self.of.state is None:
             return ()
-        self.limits.append(
-            f"topology of {flavor}: domains are those that nodes have now; the last goes first"
-        )
         known = {each.meta.name: each.meta.labels for each in self.of.state.nodes.values()}
-        return tuple(
+        found = tuple(
             {level: own[level] for level in levels if level in own}
             for own in (known.get(node, {}) for node in nodes)
         )
+        gone = sum(len(each) < len(levels) for each in found)
+        if gone == len(found):
+            self.limits.append(f"topology of {flavor}: none of its nodes is there now; pods stand anywhere")
+            return ()
+        told = f"topology of {flavor}: domains are those that nodes have now; the last goes first"
+        if gone:
+            told += f"; {gone} of {len(found)} are in none now, and take only who asks for no domain"
+        if told not in self.limits:
+            self.limits.append(told)
+        return found
 
     def _share(self, resource: str, product: str, replicas: int) -> Fraction:
         try:
