@@ -47,12 +47,24 @@ class LabelCatalog:
     def number(self, key: LabelKey) -> int:
         """The number of a set, which is new where it is not known."""
         known = self._numbers.get(key)
-        if known is not None:
-            return known
+        if known is None:
+            with self._lock:
+                known = self._added(key)
+        return known
+
+    def numbers_of(self, keys: Sequence[LabelKey]) -> list[int]:
+        """As ``number``, of many at once."""
+        found = [*map(self._numbers.get, keys)]
         with self._lock:
-            known = self._numbers.setdefault(key, len(self.keys))
-            if known == len(self.keys):
-                self.keys.append(key)
+            return [
+                self._added(key) if known is None else known for key, known in zip(keys, found, strict=True)
+            ]
+
+    def _added(self, key: LabelKey) -> int:
+        """Under the lock: another thread may have been first."""
+        known = self._numbers.setdefault(key, len(self.keys))
+        if known == len(self.keys):
+            self.keys.append(key)
         return known
 
     def numbers(self, table: LabelTable) -> Codes:
@@ -64,7 +76,7 @@ class LabelCatalog:
             _, known = self._others.get(id(catalog), (catalog, np.empty(0, dtype=np.int64)))
             known = _as_long(known, len(catalog.keys))
             new = codes[known[codes] < 0]
-            known[new] = [*map(self.number, map(catalog.keys.__getitem__, new.tolist()))]
+            known[new] = self.numbers_of([*map(catalog.keys.__getitem__, new.tolist())])
             self._others[id(catalog)] = catalog, known
             return known[codes]
 
@@ -104,14 +116,14 @@ class _LabelGroups:
     def numbers(self, keys: Sequence[LabelKey], codes: Codes) -> Codes:
         self._known = _as_long(self._known, len(keys))
         new = codes[self._known[codes] < 0]
-        kept, number = self._kept, self.catalog.number
-        found: list[int] = []
+        kept = self._kept
+        found: list[LabelKey] = []
         for names, values in map(keys.__getitem__, new.tolist()):
             if names not in kept:
                 kept[names] = _kept(names, lambda name: (name in self._labels) is not self._is_without)
             left, taken = kept[names]
-            found.append(number((left, taken(values))))
-        self._known[new] = found
+            found.append((left, taken(values)))
+        self._known[new] = self.catalog.numbers_of(found)
         return self._known[codes]
 
 
