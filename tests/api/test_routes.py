@@ -122,6 +122,17 @@ def test_a_job_with_its_cost_per_step(clients: Clients) -> None:
     assert job["ledger"]["digest"]
 
 
+def test_a_statement_has_the_unit_costs_of_its_own_jobs(clients: Clients) -> None:
+    address = "/v1/months/2026-10/statement?team={}&format=json"
+    [unit] = clients.root.get(address.format("research")).json()["units"]
+    job = clients.ada.get("/v1/jobs/job-train").json()
+    assert (unit["job_uid"], unit["cost"]) == ("job-train", job["progress"][0]), "as the job says it"
+    assert clients.root.get(address.format("vision")).json()["units"] == []
+    page = clients.root.get("/v1/months/2026-10/statement?team=research&format=html").text
+    assert "Unit cost" in page
+    assert "0.020000000" in page
+
+
 def samples(text: str) -> dict[str, dict[tuple[str, ...], float]]:
     found: dict[str, dict[tuple[str, ...], float]] = {}
     for family in text_string_to_metric_families(text):

@@ -17,6 +17,8 @@ from gpucost.ledger.usage.progress_counts import COUNT_COLUMNS, JOB_COLUMNS
 from gpucost.reports.base.unit_costs import JobUnitCost, ProgressFacts, idle_share, unit_cost
 
 _MOST_OF_A_TEAM = 10
+# Values of JOB_COLUMNS, and what was counted.
+_Counted = tuple[tuple[str, ...], ProgressFacts]
 
 
 def job_progress(
@@ -39,17 +41,24 @@ def job_progress(
 
 def unit_costs_by_team(ledger: Ledger, scope: Scope, window: Window) -> dict[str, tuple[JobUnitCost, ...]]:
     """By team, of the jobs that counted something: those whose counted time cost most, at most ten."""
-    rows = list(_rows(ledger.progress(scope, window)))
-    idle = _idle(ledger, scope, window, {key[-1] for key, _ in rows})
-    found: dict[str, list[JobUnitCost]] = defaultdict(list)
-    for (cluster, team, namespace, job, _, uid), facts in rows:
-        cost = unit_cost(facts, idle.get((cluster, team, uid)))
-        found[team].append(JobUnitCost(cluster, namespace, job, uid, cost))
-    return {team: tuple(sorted(units, key=_dearest_first)[:_MOST_OF_A_TEAM]) for team, units in found.items()}
+    by_team: dict[str, list[_Counted]] = defaultdict(list)
+    for key, facts in _rows(ledger.progress(scope, window)):
+        by_team[key[1]].append((key, facts))
+    shown = {team: sorted(rows, key=_dearest_first)[:_MOST_OF_A_TEAM] for team, rows in by_team.items()}
+    idle = _idle(ledger, scope, window, {key[-1] for rows in shown.values() for key, _ in rows})
+    return {
+        team: tuple(
+            JobUnitCost(key[0], key[2], key[3], key[-1], unit_cost(facts, idle.get((key[0], team, key[-1]))))
+            for key, facts in rows
+        )
+        for team, rows in shown.items()
+    }
 
 
-def _dearest_first(unit: JobUnitCost) -> tuple[int, str, str, str]:
-    return -(unit.cost.counted_nano or 0), unit.cluster, unit.job_uid, unit.cost.name
+def _dearest_first(counted: _Counted) -> tuple[int, str, str, str]:
+    """What has no price comes last."""
+    key, facts = counted
+    return -(0 if facts.counted_unpriced_ms else facts.counted_nano), key[0], key[-1], facts.name
 
 
 def _idle(
@@ -67,7 +76,7 @@ def _idle(
     return {key: idle_share(parts) for key, parts in held.items()}
 
 
-def _rows(frame: pd.DataFrame) -> Iterator[tuple[tuple[str, ...], ProgressFacts]]:
+def _rows(frame: pd.DataFrame) -> Iterator[_Counted]:
     """Of each row of ``Ledger.progress``: JOB_COLUMNS, and what was counted."""
     at = len(JOB_COLUMNS)
     for row in frame[list(COUNT_COLUMNS)].itertuples(index=False, name=None):
