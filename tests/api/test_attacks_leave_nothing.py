@@ -28,8 +28,8 @@ from gpucost.notify.sending.delivery import SenderStatus
 from gpucost.service.notifications.loop import NotificationStatus
 from tests.api.advisor_worlds import advising, job
 from tests.api.conftest import SECRETS, SETTINGS
+from tests.api.every_route import GRANTS, HEADERS
 from tests.api.findings import ledger_with_findings
-from tests.api.test_principals import GRANTS, HEADERS
 from tests.api.test_webhook import World as Webhook
 from tests.service.test_telling import alert, group
 from tests.service.worlds import Clock

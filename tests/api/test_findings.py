@@ -36,9 +36,9 @@ from gpucost.service.detection.loop import DetectorStatus
 from gpucost.service.detection.runner import DetectorRun
 from gpucost.service.settings.api import ApiSettings
 from tests.api.conftest import SETTINGS, Clients
+from tests.api.every_route import strings
 from tests.api.findings import CLUSTER, FOREIGN, finding, ledger_with_findings, life, save
 from tests.api.test_errors import error_of
-from tests.api.test_principals import strings
 from tests.service.worlds import NOW_MS, Clock
 
 URL = "/v1/findings"

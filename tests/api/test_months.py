@@ -26,7 +26,7 @@ from gpucost.reports.month.inputs import TeamAccount
 from gpucost.service.reporting import charge_reports
 from gpucost.service.settings.api import ApiKey
 from tests.api.conftest import SETTINGS, Clients
-from tests.api.test_principals import strings
+from tests.api.every_route import strings
 from tests.ledger.builders import MONTH, hour, ingest, line
 from tests.service.worlds import Clock, filled_ledger
 from tests.support.ledgers import new_ledger

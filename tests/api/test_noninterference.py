@@ -34,8 +34,8 @@ from tests.api import test_clusters as several
 from tests.api import test_live as now_live
 from tests.api.advisor_worlds import advising, ever_current
 from tests.api.conftest import SECRETS, SETTINGS, Clients
+from tests.api.every_route import READERS, ROUTES
 from tests.api.findings import finding, ledger_with_findings, life
-from tests.api.test_principals import READERS, ROUTES
 from tests.ledger.clones import fill
 from tests.service.worlds import DAY, Clock, MemorySource, frames, pipeline
 from tests.support.frames import build, node, pod, units

@@ -17,9 +17,9 @@ from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import HOUR_MS, Window
 from gpucost.ledger import DIMENSIONS, WASTE_LINES, Ledger, WasteOfWindow
 from tests.api.conftest import SETTINGS, Clients
+from tests.api.every_route import strings
 from tests.api.findings import FOREIGN, ledger_with_findings
 from tests.api.test_errors import error_of
-from tests.api.test_principals import strings
 from tests.service.worlds import Clock
 from tests.support.frames import hours
 
