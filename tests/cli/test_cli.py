@@ -176,7 +176,9 @@ def test_allocations_and_job(filled: Run) -> None:
     assert {row["group"]["team"] for row in found["rows"]} == {"vision"}
     job = filled("job", "job-train", "--progress", "steps")
     assert "train" in job.stdout
-    assert "0.16" in job.stdout
+    # 500 steps in the one hour in which they were counted, of eight: 10 USD of 80.
+    assert "steps: 0.020000000 USD each" in job.stdout
+    assert "500 counted by 1 pod in 12% of its GPU time" in job.stdout
     assert json.loads(filled("job", "job-train", "-f", "json").stdout)["held"]["cost"] == "80.000000000"
 
 
@@ -193,7 +195,11 @@ def test_a_job_of_a_folded_month_is_told_by_day(filled: Run, monkeypatch: pytest
     assert found["folded_days"] == [day]
     assert found["window"] == day != before["window"]
     changed = {name for name in before if before[name] != found[name]}
-    assert changed == {"folded_days", "window", "account", "ledger"}
+    assert changed == {"folded_days", "window", "account", "ledger", "progress"}
+    # In which hours it counted is gone with the hours: all of the day is what was counted in.
+    [hour], [whole] = before["progress"], found["progress"]
+    assert (hour["coverage"], hour["counted"]) == (0.125, "10.000000000")
+    assert (whole["coverage"], whole["counted"], whole["amount"]) == (1.0, "80.000000000", hour["amount"])
     assert found["account"] | {"assessment": None} == before["account"] | {"assessment": None}
     told = filled("job", "job-train").stdout
     assert "2026-10-01 is kept by day: the sums are whole, the hours are gone." in told
