@@ -126,7 +126,7 @@ def test_the_commands_of_readme_work_one_after_the_other_in_one_shell(
         cwd=ROOT,
         env={name: value for name, value in environ.items() if name not in ("COLUMNS", "KUBECONFIG")},
         check=False,
-        timeout=300,
+        timeout=800,
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr
     said = done.stdout.split("END\n")[1:-1]
