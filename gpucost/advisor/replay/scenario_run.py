@@ -17,12 +17,7 @@ from typing import cast
 
 from gpucost.advisor.kueue.requests import PodSetRequest, QuotaRequest
 from gpucost.advisor.replay.fifo_nodes import FifoAsk, FifoReplay, PoolNodes
-from gpucost.advisor.replay.history_record import (
-    HistoryJob,
-    KueueRecord,
-    PoolRecord,
-    ReplayHistory,
-)
+from gpucost.advisor.replay.history_record import HistoryJob, KueueRecord, PoolRecord, ReplayHistory
 from gpucost.advisor.replay.kueue_replay import KueueReplay
 from gpucost.advisor.replay.node_domains import NodeDomains, PoolDomains
 from gpucost.advisor.replay.node_places import PlacedAsk, PlacedReplay

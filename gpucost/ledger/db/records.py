@@ -17,6 +17,9 @@ from gpucost.domain.errors import LedgerError, MonthClosed
 from gpucost.domain.money import plain
 from gpucost.domain.time import Month, Window
 
+JOB_KEY_COLUMNS = ("cluster", "team", "namespace", "job", "job_kind", "job_uid")
+"""One job, as one team held it."""
+
 
 class LedgerState(StrEnum):
     """The life of a window: lines may still arrive (open), all have arrived (settled), they are final

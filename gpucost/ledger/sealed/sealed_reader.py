@@ -22,6 +22,7 @@ from gpucost.domain.buckets import WASTE_WHEN_UNCLAIMED, Bucket, Waste
 from gpucost.domain.errors import LedgerDamaged, LedgerError, LedgerUnavailable
 from gpucost.domain.scope import Scope
 from gpucost.domain.time import DAY_MS, Month, Window
+from gpucost.ledger.db.records import JOB_KEY_COLUMNS
 from gpucost.ledger.db.tables import MONTH_SEAL
 from gpucost.ledger.sealed.seal_folder import LAKE, SealedFile, SealedMonth, SealFolder
 from gpucost.ledger.sealed.seal_schema import DAY_DIMS, DAY_MEASURES, TABLES, WASTE_SUMS, quoted, total
@@ -154,9 +155,6 @@ class SealedStore:
             return self._duck
 
 
-_JOB = ("cluster", "team", "namespace", "job", "job_kind", "job_uid")
-
-
 @dataclass(slots=True)
 class _Conditions:
     """AND of conditions, and the parameters of all of them in order."""
@@ -284,7 +282,7 @@ class SealedSpan:
         both = f"{source} AS p JOIN {lines} AS l USING (cluster, window_start_ms, window_end_ms, pod_uid)"
         of_job = "" if job_uid is None else f" AND pod_uid IN (SELECT pod_uid FROM {lines} WHERE job_uid = ?)"
         more = () if job_uid is None else (job_uid,)
-        keys = ", ".join(("window_start_ms", *map(quoted, _JOB), "pod_uid", "p.name", "p.amount"))
+        keys = ", ".join(("window_start_ms", *map(quoted, JOB_KEY_COLUMNS), "pod_uid", "p.name", "p.amount"))
         return self.store.query(
             f"SELECT {keys}, {total('board_ms')} FROM {both} WHERE {where} AND bucket = 'held'{of_job}"
             " GROUP BY ALL",
@@ -299,7 +297,7 @@ class SealedSpan:
             return []
         where = self._within(by_day=False)
         where.one_of("job_uid", job_uids)
-        keys = ", ".join(("window_start_ms", *map(quoted, _JOB)))
+        keys = ", ".join(("window_start_ms", *map(quoted, JOB_KEY_COLUMNS)))
         return self.store.query(
             f"SELECT {keys}, {total('board_ms')}, {total('unpriced_ms')}, "
             f"CAST(sum(coalesce(nano, 0)) AS BIGINT) FROM {lines} "

@@ -21,24 +21,24 @@ from gpucost.domain.buckets import Bucket
 from gpucost.domain.scope import Scope
 from gpucost.domain.time import Window
 from gpucost.ledger.db.dimensions import check_text, chunked, in_clusters
+from gpucost.ledger.db.records import JOB_KEY_COLUMNS
 from gpucost.ledger.db.tables import HOLDER, LEDGER_WINDOW, PROGRESS_LINE, USAGE_LINE
 from gpucost.ledger.sealed.sealed_reader import SealedStore
 
-JOB_COLUMNS = ("cluster", "team", "namespace", "job", "job_kind", "job_uid")
 COUNT_COLUMNS = (
-    *(*JOB_COLUMNS, "name", "amount", "pods"),
+    *(*JOB_KEY_COLUMNS, "name", "amount", "pods"),
     *("counted_board_ms", "counted_unpriced_ms", "counted_nano", "held_board_ms"),
 )
 _HELD = Bucket.HELD.value
 _Job = tuple[str, ...]
-"""Values of JOB_COLUMNS."""
+"""Values of JOB_KEY_COLUMNS."""
 # (window, job, pod, name, amount, time of the pod as this job)
 _Reading = tuple[Any, _Job, str, str, float, int]
 # (window, job, board_ms, unpriced_ms, nano)
 _Held = tuple[Any, _Job, int, int, int]
 
 L, W, H, P = USAGE_LINE.c, LEDGER_WINDOW.c, HOLDER.c, PROGRESS_LINE.c
-_HOLDER_COLUMNS = [H[name] for name in JOB_COLUMNS[1:]]
+_HOLDER_COLUMNS = [H[name] for name in JOB_KEY_COLUMNS[1:]]
 
 
 def progress(
@@ -136,7 +136,7 @@ def _frame(scope: Scope, read: list[_Reading], held: list[_Held]) -> pd.DataFram
         head = (*job, name, math.fsum(found), len(pods[job, name]))
         rows.append((*head, *sums, sum(each[2] for each in of_job[job])))
     frame = pd.DataFrame(rows, columns=list(COUNT_COLUMNS))
-    types = dict.fromkeys((*JOB_COLUMNS, "name"), "str") | {"amount": "float64"}
+    types = dict.fromkeys((*JOB_KEY_COLUMNS, "name"), "str") | {"amount": "float64"}
     return frame.astype(types | dict.fromkeys(COUNT_COLUMNS[8:], "int64"))
 
 

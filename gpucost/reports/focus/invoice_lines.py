@@ -79,7 +79,7 @@ def invoice_lines(
             yield RefusedLine(number, "row", f"{len(cells)} cells", f"{len(names)} cells, as the head has")
             continue
         try:
-            line = read(_InvoiceRow(number, hash((*cells,)), dict(zip(names, cells, strict=True))))
+            line = read(number, hash((*cells,)), dict(zip(names, cells, strict=True)))
         except InputError as error:
             yield RefusedLine(number, error.field, str(error.value), error.allowed)
         else:
@@ -87,14 +87,8 @@ def invoice_lines(
                 yield line
 
 
-@dataclass(frozen=True, slots=True)
-class _InvoiceRow:
-    number: int
-    content: int
-    cells: Mapping[str, str | None]
-
-
-_Reader = Callable[[_InvoiceRow], "InvoiceLine | None"]
+_Reader = Callable[[int, int, Mapping[str, "str | None"]], "InvoiceLine | None"]
+"""Of the number of a row, its content, and its cells by column."""
 
 
 def _reader(names: Sequence[str]) -> _Reader:
@@ -104,11 +98,11 @@ def _reader(names: Sequence[str]) -> _Reader:
     plain = {_plain(name): name for name in names}
     if "line_item_line_item_type" in plain:
         _require(CUR_COLUMNS, plain, "a Cost and Usage Report of AWS")
-        return lambda row: _of_aws(
-            row.number, row.content, {known: row.cells[name] for known, name in plain.items()}
+        return lambda number, content, cells: _of_aws(
+            number, content, {known: cells[name] for known, name in plain.items()}
         )
     _require(FOCUS_COLUMNS, names, "a FOCUS file of 1.0 or later, or a Cost and Usage Report of AWS")
-    return lambda row: _of_focus(row.number, row.content, row.cells)
+    return _of_focus
 
 
 def _plain(name: str) -> str:

@@ -91,9 +91,8 @@ class WasteBuckets:
 
 @dataclass(frozen=True, slots=True)
 class ClusterAnswer:
-    """``fragmentation`` is the part of the free GPU time that was on nodes
-    in use, None without nodes. ``jain`` is of use over quota by queue. ``slowdown`` is the mean of
-    (wait + run) / run."""
+    """``fragmentation`` is the part of the free GPU time that was on nodes in use, None without nodes.
+    ``jain`` is of use over quota by queue. ``slowdown`` is the mean of (wait + run) / run."""
 
     capacity_board_ms: int
     held_board_ms: int

@@ -13,11 +13,12 @@ from gpucost.domain.errors import InputError
 from gpucost.domain.scope import Scope
 from gpucost.domain.time import Window
 from gpucost.ledger import Ledger
-from gpucost.ledger.usage.progress_counts import COUNT_COLUMNS, JOB_COLUMNS
+from gpucost.ledger.db.records import JOB_KEY_COLUMNS
+from gpucost.ledger.usage.progress_counts import COUNT_COLUMNS
 from gpucost.reports.base.unit_costs import JobUnitCost, ProgressFacts, idle_share, unit_cost
 
 _MOST_OF_A_TEAM = 10
-# Values of JOB_COLUMNS, and what was counted.
+# Values of JOB_KEY_COLUMNS, and what was counted.
 _Counted = tuple[tuple[str, ...], ProgressFacts]
 
 
@@ -77,8 +78,8 @@ def _idle(
 
 
 def _rows(frame: pd.DataFrame) -> Iterator[_Counted]:
-    """Of each row of ``Ledger.progress``: JOB_COLUMNS, and what was counted."""
-    at = len(JOB_COLUMNS)
+    """Of each row of ``Ledger.progress``: JOB_KEY_COLUMNS, and what was counted."""
+    at = len(JOB_KEY_COLUMNS)
     for row in frame[list(COUNT_COLUMNS)].itertuples(index=False, name=None):
         name, amount, *numbers = row[at:]
         yield tuple(map(str, row[:at])), ProgressFacts(str(name), float(amount), *map(int, numbers))

@@ -24,7 +24,7 @@ from gpucost.domain.time import MINUTE_MS, Window
 from gpucost.telemetry.evidence.evidence_rule import IntArray
 from gpucost.telemetry.prometheus.cluster_reader import ClusterReader, points
 from gpucost.telemetry.prometheus.promql import PromQL, by, over_time
-from gpucost.telemetry.prometheus.query_response import ResultSeries, whole_count
+from gpucost.telemetry.prometheus.query_response import ResultSeries, instant_place, whole_count
 
 _STEPS_MS = tuple(each * MINUTE_MS for each in (1, 2, 5, 10, 15, 20, 30, 60))
 _MOST_STEPS = 3_000
@@ -169,6 +169,17 @@ def equal_steps(window: Window, step_ms: int) -> Iterator[list[Window]]:
     """The window in steps, together while their lengths are equal: one query for each list."""
     for _, group in groupby(window.split(step_ms), key=lambda step: step.length_ms):
         yield list(group)
+
+
+def step_values(
+    reader: ClusterReader, expression: PromQL, steps: Sequence[Window]
+) -> Iterator[tuple[ResultSeries, Window, float]]:
+    """Series, step and value of ``expression`` at the end of each step; the steps are equal, one after the
+    other. ``NaN`` and infinities as they are."""
+    length = steps[0].length_ms
+    for series in reader.matrix(expression, steps[0].end_ms, steps[-1].end_ms, length):
+        for at, value in zip(*points(series), strict=True):
+            yield series, steps[instant_place(at, steps[0].end_ms, length, len(steps))], value
 
 
 def _range_ms(every_ms: int) -> int:

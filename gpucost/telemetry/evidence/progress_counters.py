@@ -18,14 +18,14 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
 
 from gpucost.contract import kube_state as ksm
 from gpucost.domain.errors import InputError
 from gpucost.domain.time import Window
 from gpucost.telemetry.evidence.frame_rows import FrameRow
+from gpucost.telemetry.evidence.gauge_runs import equal_steps, step_values
 from gpucost.telemetry.prometheus import trust
-from gpucost.telemetry.prometheus.cluster_reader import ClusterReader, own_label, points, with_renamed
+from gpucost.telemetry.prometheus.cluster_reader import ClusterReader, own_label, with_renamed
 from gpucost.telemetry.prometheus.promql import (
     PromQL,
     by,
@@ -37,7 +37,7 @@ from gpucost.telemetry.prometheus.promql import (
     union,
     without,
 )
-from gpucost.telemetry.prometheus.query_response import ResultSeries, instant_place
+from gpucost.telemetry.prometheus.query_response import ResultSeries
 from gpucost.telemetry.prometheus.source_settings import UNIT_COUNTERS, ProgressMetric
 
 # (namespace, pod) -> uids with the start of what they held, newest last: names are reused, uids are not.
@@ -59,7 +59,7 @@ def read_progress(reader: ClusterReader, window: Window, pods: PodNames) -> list
     """Rows of frames.PROGRESS; series of unknown pods are left out. A name of the settings hides the same
     name of ``UNIT_COUNTERS``, and either hides that of an annotation."""
     found: _Amounts = {}
-    for steps in _equal_steps(reader, window):
+    for steps in equal_steps(window, reader.settings.signal_step_ms):
         own: _Amounts = defaultdict(float)
         for metric in reader.settings.progress:
             _add(own, metric.name, _configured(reader, metric, steps, pods))
@@ -94,7 +94,7 @@ def _configured(
     read = with_renamed(labels) if is_believed else labels
     rises = by("max", read, _increase(reader, metric.metric, steps, *only))
     namespace_of = {uid: namespace for (namespace, _), held in pods.items() for _, uid in held}
-    for series, step, amount in _rises(reader, rises, steps):
+    for series, step, amount in step_values(reader, rises, steps):
         pod, namespace = (
             own_label(series, label) if is_believed else series["metric"].get(label, "") for label in labels
         )
@@ -117,7 +117,7 @@ def _known(
         return
     parts = [tagged(_of_pods("sum", _increase(reader, metric, steps)), _TAG, metric) for metric in units]
     of_name: dict[str, list[tuple[str, Window, float]]] = defaultdict(list)
-    for series, step, amount in _rises(reader, union(*parts), steps):
+    for series, step, amount in step_values(reader, union(*parts), steps):
         uid = _target_uid(series, step, pods)
         if uid:
             of_name[units[series["metric"][_TAG]]].append((uid, step, amount))
@@ -141,7 +141,7 @@ def _annotated(
                 name,
                 (
                     (uid, step, amount)
-                    for series, step, amount in _rises(reader, rises, steps)
+                    for series, step, amount in step_values(reader, rises, steps)
                     if _target(series) in named and (uid := _target_uid(series, step, pods))
                 ),
             )
@@ -210,19 +210,3 @@ def _increase(reader: ClusterReader, metric: str, steps: Sequence[Window], *only
     increase = over_time("increase", reader.select(metric, *only), steps[0].length_ms)
     replicas = reader.settings.replica_labels
     return without("max", replicas, increase) if replicas else increase
-
-
-def _rises(
-    reader: ClusterReader, expression: PromQL, steps: Sequence[Window]
-) -> Iterator[tuple[ResultSeries, Window, float]]:
-    """Series, step and value, for steps of equal length, one after the other."""
-    length = steps[0].length_ms
-    for series in reader.matrix(expression, steps[0].end_ms, steps[-1].end_ms, length):
-        for at, value in zip(*points(series), strict=True):
-            yield series, steps[instant_place(at, steps[0].end_ms, length, len(steps))], value
-
-
-def _equal_steps(reader: ClusterReader, window: Window) -> list[list[Window]]:
-    """The window in steps, grouped by equal length: one query for each group."""
-    steps = window.split(reader.settings.signal_step_ms)
-    return [list(group) for _, group in groupby(steps, key=lambda step: step.length_ms)]

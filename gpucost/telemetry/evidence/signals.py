@@ -14,8 +14,7 @@ kind of share.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from itertools import groupby
+from collections.abc import Mapping
 from math import isfinite
 
 import numpy as np
@@ -34,10 +33,8 @@ from gpucost.contract.metrics import SIGNAL_METRICS
 from gpucost.domain.errors import DataProblem, DataProblemCode
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, SECOND_MS, Window
 from gpucost.telemetry.evidence.counter_increase import CounterIncrease, SampleGrid
-from gpucost.telemetry.prometheus.cluster_reader import (
-    ClusterReader,
-    points,
-)
+from gpucost.telemetry.evidence.gauge_runs import equal_steps, step_values
+from gpucost.telemetry.prometheus.cluster_reader import ClusterReader
 from gpucost.telemetry.prometheus.promql import (
     PromQL,
     by,
@@ -49,7 +46,7 @@ from gpucost.telemetry.prometheus.promql import (
     union,
     where_any,
 )
-from gpucost.telemetry.prometheus.query_response import ResultSeries, instant_place, needed
+from gpucost.telemetry.prometheus.query_response import needed
 
 _OF_USE = "busy time, SM activity, tensor activity, memory, energy"
 UNREAD = "use was not read (--cost-only): it is unknown, and not 0"
@@ -116,7 +113,7 @@ _Measured = dict[tuple[str, str, Window], dict[str, float]]
 def read_signals(reader: ClusterReader, window: Window) -> list[SignalRow]:
     """Rows of frames.SIGNALS, one per pod and step of the window."""
     measured: _Measured = defaultdict(dict)
-    for steps in _equal_steps(reader, window):
+    for steps in equal_steps(window, reader.settings.signal_step_ms):
         length = steps[0].length_ms
         rises = CounterIncrease(reader, SIGNAL_METRICS.values(), steps)
         for column in SIGNAL_METRICS:
@@ -153,25 +150,10 @@ def _remember(reader: ClusterReader, length: int, steps: list[Window], measured:
     """Memory: one query for all columns, by pod, node and step."""
     queries = memory_queries(reader, _POD, length)
     parts = [tagged(expression, _TAG, column) for column, expression in queries.items()]
-    for series, step, value in _increases(reader, union(*parts), steps):
+    for series, step, value in step_values(reader, union(*parts), steps):
+        if not isfinite(value):
+            continue
         labels = series["metric"]
         place = labels.get("pod_uid", ""), labels.get("node", ""), step
         column = needed(series, _TAG, MEMORY_UNITS)
         measured[place][column] = value * MEMORY_UNITS[column]
-
-
-def _increases(
-    reader: ClusterReader, expression: PromQL, steps: list[Window]
-) -> Iterator[tuple[ResultSeries, Window, float]]:
-    """Series, step and value, for steps of equal length, one after the other."""
-    length = steps[0].length_ms
-    for series in reader.matrix(expression, steps[0].end_ms, steps[-1].end_ms, length):
-        for at, value in zip(*points(series), strict=True):
-            if isfinite(value):
-                yield series, steps[instant_place(at, steps[0].end_ms, length, len(steps))], value
-
-
-def _equal_steps(reader: ClusterReader, window: Window) -> list[list[Window]]:
-    """The window in steps, grouped by equal length: one query for each group."""
-    steps = window.split(reader.settings.signal_step_ms)
-    return [list(group) for _, group in groupby(steps, key=lambda step: step.length_ms)]
