@@ -121,11 +121,16 @@ def write_blocks(
         for target, found in targets
         for each in (up, *found)
     ]
+    series.sort(key=lambda each: each[1].start_ms, reverse=True)
+    going = list[tuple[bytes, Series]]()
     flags = "--web.enable-remote-write-receiver", "--web.enable-admin-api"
     written = data.parent / f"{data.name}.written"
     with running_prometheus(written, *flags) as url:
         for part in whole_of.split(_PART_MS):
-            _send(url, _requests(series, Scrapes(part, scrape_ms).instants()))
+            going = [each for each in going if each[1].end_ms > part.start_ms]
+            while series and series[-1][1].start_ms < part.end_ms:
+                going.append(series.pop())
+            _send(url, _requests(going, Scrapes(part, scrape_ms).instants()))
             done((part.end_ms - world.start_ms) / whole_of.length_ms)
         with urllib.request.urlopen(f"{url}/api/v1/admin/tsdb/snapshot", b"") as answer:
             name = json.load(answer)["data"]["name"]

@@ -33,6 +33,8 @@ _Loop = TypeVar("_Loop", bound=Callable[..., Any])
 _STALE = uint64(0x7FF0000000000002)
 _ONE, _TOP = uint64(1), uint64(63)
 _ZERO = float64(0.0)
+_WHOLE = float64(2.0**53)  # below it, whole numbers add up without a rest
+_NEVER_MS = int64(1) << int64(62)
 _MOST_VARINT = 10
 
 
@@ -247,6 +249,49 @@ def _known_of(counts: Ints, values: Floats, place: int64) -> _Known:
 _known = _compiled(_known_of, inline="always")
 
 
+def _unchanged_at(data: Bytes, bit: int64, end: int64, most: int64) -> int64:
+    """How many of the next ``most`` samples stand here as two bits of 0 each: as far from the one before as
+    that was, with its value. What is exported of objects hardly says anything else."""
+    found, stop = int64(0), end << 3
+    while most - found >= 28 and bit + 56 <= stop:
+        if _word(data, bit) >> uint64(8) != uint64(0):
+            break
+        found += 28
+        bit += 56
+    while found < most and bit + 2 <= stop and _word(data, bit) >> uint64(62) == uint64(0):
+        found += 1
+        bit += 2
+    return found
+
+
+_unchanged = _compiled(_unchanged_at)
+
+
+def _until_changed(at_ms: int64, delta: int64, limit_ms: int64, most: int64) -> int64:
+    """How many instants ``delta`` apart come after this one, up to a limit; at most ``most``."""
+    return min(most, (limit_ms - at_ms) // delta) if delta > 0 else int64(0)
+
+
+_until = _compiled(_until_changed, inline="always")
+
+
+def _count_again(known: _Known, at_ms: int64, bits: uint64, value: float64, times: int64) -> _Known:
+    """With some samples more of the value that was counted last; the last of them at that instant."""
+    if bits == _STALE:
+        return _counted(known, at_ms, bits, value)
+    count, resets, _, total, rest, most, least, last = known
+    summed = total + value * float64(times)
+    whole = np.floor(value) == value and np.floor(total) == total
+    if rest == _ZERO and whole and abs(total) < _WHOLE and abs(summed) < _WHOLE:
+        return count + times, resets, at_ms, summed, rest, most, least, last
+    for _ in range(times):
+        known = _counted(known, at_ms, bits, value)
+    return known
+
+
+_again = _compiled(_count_again)
+
+
 def _add_chunk(
     data: Bytes, start: int64, end: int64, bounds: Ints, counts: Ints, values: Floats, latest: int64
 ) -> tuple[int64, int64, int64]:
@@ -263,16 +308,17 @@ def _add_chunk(
     # The range of which all stands in ``known`` while samples of it follow one another; -1 for none.
     held, found, wrong = int64(-1), many, int64(0)
     known = (int64(0), int64(0), int64(0), _ZERO, _ZERO, _ZERO, _ZERO, _ZERO)
-    for sample in range(many):
+    sample = int64(0)
+    while sample < many:
         if sample == 0:
             at_ms, bits, bit = _first(data, start + 2, end)
         else:
-            delta, bit = _delta(data, bit, end, delta, int64(sample))
+            delta, bit = _delta(data, bit, end, delta, sample)
             if bit >= 0:
                 bits, leading, width, bit = _value(data, bit, end << 3, bits, leading, width)
             at_ms += delta
         if bit < 0 or at_ms <= latest:
-            found, wrong = int64(sample), int64(ENDS_EARLY if bit < 0 else NOT_IN_ORDER)
+            found, wrong = sample, int64(ENDS_EARLY if bit < 0 else NOT_IN_ORDER)
             break
         latest = at_ms
         while step < number and first_ms + step * step_ms < at_ms:
@@ -285,6 +331,19 @@ def _add_chunk(
                 held, known = place, _known(counts, values, place)
             known = _counted(known, at_ms, bits, as_float[0])
             place += 1
+        sample += 1
+        if sample > 1 and place <= step + 1:
+            # What comes up to here is in the same range as this sample, or in none as well.
+            limit_ms = first_ms + step * step_ms if step < number and place > step else _NEVER_MS
+            if place < number:
+                limit_ms = min(limit_ms, first_ms + place * step_ms - range_ms - 1)
+            times = _unchanged(data, bit, end, _until(at_ms, delta, limit_ms, many - sample))
+            if times > 0:
+                latest = at_ms = at_ms + times * delta
+                bit += 2 * times
+                sample += times
+                if place > step:
+                    known = _again(known, at_ms, bits, as_float[0], times)
     _put(counts, values, held, known)
     return found, latest, wrong
 
