@@ -46,6 +46,9 @@ def starts(run: ScenarioRun) -> dict[str, list[int]]:
         ),
         ("scheduler: {version: v0.3.0}", "a release whose rules are known: v0.12.0 to v0.19.2"),
         ("nodes: [{pool: p, speed: 0}]", "nodes[0].speed"),
+        ("nodes: [{pool: p, speed: .inf}]", "nodes[0].speed"),
+        ("queues: [{name: a, weight: .nan}]", "queues[0].weight"),
+        ("queues: [{name: a, weight: -0.5}]", "queues[0].weight"),
         ("nodes: [{pool: p}]", "at least one of add, model, speed and price"),
         ("prices: [{gpu_hour: 2}]", "exactly one of model and pool"),
         ("priorities: [{queue: a}]", "one of set and add"),
@@ -68,6 +71,30 @@ def test_what_is_wrong_in_a_change_is_named(text: str, message: str) -> None:
         ("prices: [{model: L4, gpu_hour: 1}]", "prices[0].model: 'L4' is not allowed; allowed: H100"),
         ("priorities: [{team: x, set: 1}]", "priorities[0].team: 'x' is not allowed; allowed: team-a"),
         ("scheduler: {rules: kueue}", "the history is of Kueue"),
+        ("priorities: [{user: x, set: 1}]", "priorities[0].user: 'x' is not allowed; allowed: none: the"),
+        ("priorities: [{job: space/k, set: 1}]", "allowed: the begin of the namespace/name of a job"),
+        ("queues: [{name: a, cohort: al}]", "queues[0].cohort: 'al' is not allowed; allowed: all (did you"),
+        ("cohorts: [{name: all, parent: top}]", "cohorts[0].parent: 'top' is not allowed; allowed: all"),
+        (
+            "cohorts: [{name: x, parent: all}, {name: all, parent: x}]",
+            "cohorts[1].parent: 'x' is not allowed",
+        ),
+        ("cohorts: [{name: all, quotas: [{flavor: l4, nominal: 1}]}]", "quotas[0].flavor: 'l4' is not"),
+        ("cohorts: [{name: all, quotas: [{flavor: h100, resource: cpu, nominal: 1}]}]", "resource: 'cpu' is"),
+        (
+            "queues: [{name: a, quotas: [{flavor: h100, add: -9}]}]",
+            "add: -9 is not allowed; allowed: -8 or",
+        ),
+        (
+            "nodes: [{pool: h100, add: -3}]",
+            "nodes[0].add: -3 is not allowed; allowed: -2 or more: the pool",
+        ),
+        (
+            "{from: 2026-11-01, queues: [{name: a, weight: 2}]}",
+            "change: from: '2026-11-01T00:00:00Z' is not allowed; allowed: from 2026-10-01T00:00:00Z",
+        ),
+        ("nodes: [{pool: h100, add: 1, from: 2026-09-30}]", "nodes[0].from: '2026-09-30T00:00:00Z' is not"),
+        ("scheduler: {fair_sharing: true, from: 2026-12-01}", "scheduler.from: '2026-12-01T00:00:00Z' is"),
     ],
 )
 def test_what_a_change_is_about_is_in_the_history(text: str, message: str) -> None:

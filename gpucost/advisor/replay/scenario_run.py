@@ -16,12 +16,13 @@ from operator import itemgetter
 from typing import cast
 
 from gpucost.advisor.kueue.requests import PodSetRequest, QuotaRequest
+from gpucost.advisor.replay.change_check import refuse_foreign
 from gpucost.advisor.replay.fifo_nodes import FifoAsk, FifoReplay, PoolNodes
 from gpucost.advisor.replay.history_record import HistoryJob, KueueRecord, PoolRecord, ReplayHistory
 from gpucost.advisor.replay.kueue_replay import KueueReplay
 from gpucost.advisor.replay.node_domains import NodeDomains, PoolDomains
 from gpucost.advisor.replay.node_places import PlacedAsk, PlacedReplay
-from gpucost.advisor.replay.pool_changes import PriceStep, changed_pools, price_of
+from gpucost.advisor.replay.pool_changes import PriceStep, changed_pools
 from gpucost.advisor.replay.replay_timeline import ReplayArrival, ReplayDiscipline, ReplayOutcome, play
 from gpucost.advisor.replay.tree_replay import TreeMemory, play_trees
 from gpucost.advisor.replay.what_if_change import (
@@ -44,12 +45,10 @@ from gpucost.cluster.objects.metadata import ObjectMeta
 from gpucost.cluster.objects.pods import PodTemplate
 from gpucost.cluster.objects.scheduler_config import KueueConfig
 from gpucost.cluster.objects.state import ClusterState
-from gpucost.domain.errors import ErrorRemark, InputError
-from gpucost.domain.text import named_first
+from gpucost.domain.errors import InputError
 
 GPU = "nvidia.com/gpu"
 BASELINE = WhatIfChange(name="baseline")
-_SHOWN = 20
 
 
 class LoopMode(StrEnum):
@@ -190,7 +189,7 @@ class _Scenario:
         self.kueue, pools, self.jobs = history.kueue, history.pools, history.jobs
         if change.scheduler is not None and change.scheduler.rules is not None:
             self.kueue, pools, self.jobs = _as_kueue(history, change.scheduler)
-        _check(change, self.kueue, pools, history)
+        refuse_foreign(change, self.kueue, pools, history)
         self.pools, self.prices = changed_pools(pools, change, self._begin_ms)
         self.jobs = self._jobs()
         self.kueue_changes: tuple[tuple[int, ClusterQueue | Cohort | KueueConfig], ...] = ()
@@ -418,61 +417,6 @@ def _with_cohort(cohort: Cohort, part: CohortChange) -> Cohort:
 def _with_config(config: KueueConfig, part: SchedulerChange) -> KueueConfig:
     fair = config.fair_sharing if part.fair_sharing is None else part.fair_sharing
     return replace(config, fair_sharing=fair, version=part.version or config.version)
-
-
-def _check(
-    change: WhatIfChange, kueue: KueueRecord | None, pools: Mapping[str, PoolRecord], history: ReplayHistory
-) -> None:
-    """Raises InputError for a name that the history has not."""
-    where = f"{change.name or 'change'}: "
-    if kueue is None:
-        named = "queues" if change.queues else "cohorts" if change.cohorts else ""
-        if named or (change.scheduler is not None and change.scheduler.rules is None):
-            allowed = (
-                "nodes, prices and priorities: the history is of plain FIFO; scheduler.rules: kueue makes"
-            )
-            raise InputError(
-                f"{where}{named or 'scheduler'}",
-                ErrorRemark("no queue of Kueue"),
-                f"{allowed} queues of its pools",
-            )
-    else:
-        queues = {each.name: each for each in kueue.state.cluster_queues.values()}
-        for n, queue in enumerate(change.queues):
-            _known(f"{where}queues[{n}].name", queue.name, queues)
-            for m, quota in enumerate(queue.quotas):
-                flavors = dict.fromkeys(each.flavor for each in queues[queue.name].quotas)
-                _known(f"{where}queues[{n}].quotas[{m}].flavor", quota.flavor, flavors)
-                own = [each.resource for each in queues[queue.name].quotas if each.flavor == quota.flavor]
-                _known(f"{where}queues[{n}].quotas[{m}].resource", quota.resource, own)
-    for n, node in enumerate(change.nodes):
-        _known(f"{where}nodes[{n}].pool", node.pool, pools)
-        is_priced = node.price is not None or price_of(node.model or "", pools) is not None
-        if node.has_guests and pools[node.pool].price is not None and not is_priced:
-            allowed = f"a price: no pool of the history has the model {node.model}"
-            raise InputError(f"{where}nodes[{n}].price", ErrorRemark("missing"), allowed)
-    for n, price in enumerate(change.prices):
-        if price.pool is not None:
-            _known(f"{where}prices[{n}].pool", price.pool, pools)
-        else:
-            models = dict.fromkeys(
-                [*(each.model for each in pools.values()), *(each.model or "" for each in change.nodes)]
-            )
-            _known(f"{where}prices[{n}].model", price.model or "", models)
-    known_queues = {each.queue for each in history.jobs}
-    for n, each in enumerate(change.priorities):
-        for field_name, names in (("queue", known_queues), ("team", {job.team for job in history.jobs})):
-            found = getattr(each, field_name)
-            if found is not None:
-                _known(f"{where}priorities[{n}].{field_name}", found, names)
-
-
-def _known(path: str, name: str, names: Iterable[str]) -> None:
-    known = sorted(each for each in names if each)
-    if name not in known:
-        more = f" and {len(known) - _SHOWN:,} more" if len(known) > _SHOWN else ""
-        listed = ", ".join(known[:_SHOWN]) or "none: the history has none"
-        raise InputError(path, name, f"{named_first(name, known)}{listed}{more}")
 
 
 def _as_kueue(

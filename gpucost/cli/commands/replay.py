@@ -193,6 +193,7 @@ def _search(
 ) -> None:
     """The cheapest of a space that reaches a goal, played in open loop."""
     from gpucost.advisor.replay.goal_search import SearchSpace, parse_goal
+    from gpucost.advisor.replay.scenario_run import check_change
     from gpucost.reports.base.document import to_json
     from gpucost.reports.render.terminal_parts import print_parts
     from gpucost.reports.replay.goal_answer import goal_answer, goal_parts
@@ -204,7 +205,9 @@ def _search(
     if format_ not in ("table", "json"):
         raise InputError("--format", format_, "table or json with --goal")
     terms, space = parse_goal(goal), SearchSpace.parse(read_config(file), str(file))
-    top = space.change([len(each.steps) - 1 for each in space.knobs])
+    for corner in ([0] * len(space.knobs), [len(each.steps) - 1 for each in space.knobs]):
+        top = space.change(corner)
+        check_change(history, top)
     rule = _rule(history, [top], hold)
     if rule is not None:
         history = held_by(history, rule)
