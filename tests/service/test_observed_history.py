@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gpucost.advisor.replay.history_record import ReplayHistory
+from gpucost.advisor.replay.history_record import PoolRecord, ReplayHistory
+from gpucost.advisor.replay.pool_changes import changed_pools
 from gpucost.advisor.replay.scenario_run import run_scenario
+from gpucost.advisor.replay.what_if_change import WhatIfChange
 from gpucost.attribution.frames import conform
 from gpucost.attribution.teams import TeamRules
 from gpucost.contract.frames import DEMAND, QUOTAS
 from gpucost.domain.errors import InputError
 from gpucost.domain.time import HOUR_MS, Window
+from gpucost.service.replay.ledger_prices import LedgerPrices, LedgerRateSpan
 from gpucost.service.replay.observed_history import ObservedCluster
 from gpucost.telemetry.recorded_source import RecordedSource, record
 from tests.advisor import worlds
@@ -117,3 +121,34 @@ def test_a_time_of_which_the_source_has_nothing_is_refused(tmp_path: Path) -> No
     of = ObservedCluster(RecordedSource(tmp_path / "recording"), "c", later, TeamRules.parse(TEAMS, "t"))
     with pytest.raises(InputError, match="holds something"):
         of.history("2027-11")
+
+
+def test_a_pool_has_the_prices_of_its_nodes_over_time() -> None:
+    """One node changes its rate at 10:00; another, of which there is half as much, is there from 10:00 on."""
+    noon = START + 12 * HOUR_MS
+    spans = {
+        "n0": (
+            LedgerRateSpan("old", START, START + 10 * HOUR_MS, 80),
+            LedgerRateSpan("new", START + 10 * HOUR_MS, noon, 16),
+        ),
+        "n1": (LedgerRateSpan("other", START + 10 * HOUR_MS, noon, 8),),
+    }
+    prices = LedgerPrices(spans, {"old": 6, "new": 5, "other": 2}, None)
+    assert prices.steps(["n0"]) == [(START, Fraction(6)), (START + 10 * HOUR_MS, Fraction(5))]
+    assert prices.steps(["n0", "n1"]) == [(START, Fraction(6)), (START + 10 * HOUR_MS, Fraction(4))]
+    assert prices.steps(["n2"]) == []
+    later = ((START + 10 * HOUR_MS, Fraction(5)),)
+    pool = PoolRecord("h100", 8, ((START, 1),), "H100", Fraction(6), later_prices=later)
+    assert pool.mean_price(Window(START, noon)) == Fraction(6 * 10 + 5 * 2, 12)
+
+    def told(text: str) -> list[tuple[int, int]]:
+        found = changed_pools({"h100": pool}, WhatIfChange.parse(text, "change.yaml"), START)[1]
+        return [((each.at_ms - START) // HOUR_MS, int(each.price or 0)) for each in found]
+
+    assert told("name: nothing") == [(0, 6), (10, 5)]
+    assert told("prices: [{pool: h100, gpu_hour: 3, from: 2026-10-01T08:00:00Z}]") == [(0, 6), (8, 3 * 10**9)]
+    assert told("prices: [{model: H100, gpu_hour: 3, from: 2026-10-01T11:00:00Z}]")[-2:] == [
+        (10, 5),
+        (11, 3 * 10**9),
+    ]
+    assert told("nodes: [{pool: h100, add: 1, price: 3}]") == [(0, 6), (0, 3 * 10**9)]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -18,9 +19,15 @@ from gpucost.detectors.engine.evaluation import RuleEvaluation, evaluate
 from gpucost.detectors.findings import Finding, WastePattern
 from gpucost.detectors.inputs.detector_facts import ClusterHistory, DetectorFacts, GpuTimePrices
 from gpucost.detectors.rule_settings import RuleSettings
+from gpucost.domain.gpu import ResourceCatalog, ShareBasis
+from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Window
+from gpucost.ledger import Ledger
 from gpucost.pricing.price_book import PriceBook
-from gpucost.reports.replay.run_views import views_of
+from gpucost.reports.replay.run_views import recorded_views, views_of
+from gpucost.reports.replay.scenario_money import scenario_money
+from gpucost.service.ingest.batch_reader import AttributionRules
+from gpucost.service.ingest.pipeline import Pipeline
 from gpucost.service.replay.observed_history import ObservedCluster
 from gpucost.simulator.cluster import (
     PRICES_NAME,
@@ -34,6 +41,7 @@ from gpucost.telemetry.prometheus.api_client import PrometheusClient
 from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
 from gpucost.telemetry.prometheus_source import PrometheusSource
 from gpucost.telemetry.recorded_source import RecordedSource, record
+from tests.support.ledgers import new_ledger
 from tests.support.prometheus import create_blocks, needs_prometheus, running_prometheus
 from tests.support.simulated import simulated
 from tests.support.simulated_metrics.exposition import exposition
@@ -54,6 +62,7 @@ SPANS = {
 }
 MEASURES = ("held_ms", "observed_ms", "busy_ms", "sm_observed_ms", "sm_active_ms")
 LONG_MS = 45 * MINUTE_MS
+HALF_A_CENT = 5_000_000
 
 
 @dataclass(frozen=True)
@@ -196,6 +205,30 @@ def test_a_month_replayed_from_prometheus_is_that_of_the_recording(
     ]
     off = sorted(abs(waits[0][uid] - wait) for uid, wait in waits[1].items())
     assert off[len(off) * 9 // 10] <= 2 * SCRAPE_MS
+
+
+def test_what_teams_held_in_a_replay_costs_what_it_costs_in_the_ledger(
+    cluster: SimulatedCluster, sources: tuple[RecordedSource, PrometheusSource], tmp_path: Path
+) -> None:
+    """To the cent. What the ledger has beside it is of parts of GPUs that no resource of a node offers."""
+    window, source = _window(cluster, "a team waits for quota"), sources[1]
+    now = partial(int, cluster.window.end_ms)
+    rules = AttributionRules(BOOK.rates, TEAMS, ResourceCatalog(), ShareBasis.COMPUTE)
+    with Ledger.open(new_ledger(tmp_path / "ledger.db"), now=now) as ledger:
+        pipeline = Pipeline(source, ledger, rules, HOUR_MS, 6 * HOUR_MS, 0, now, "test")
+        assert pipeline.ingest(cluster.name, pipeline.pending(cluster.name, window)).ingested == 4
+        history = ObservedCluster(source, cluster.name, window, TEAMS, ledger=ledger).history("span")
+        sums = ledger.aggregate(EVERYTHING, window, ("team", "bucket"), filters={"bucket": ["held"]})
+    run = run_scenario(history)
+    views = list(recorded_views(history).values())
+    place = window, cluster.name, "USD"
+    money = scenario_money(views, run.pools, run.prices, *place)
+    assert len(sums) > 5
+    for team, nano in zip(sums["team"], sums["nano"], strict=True):
+        assert abs(money.of_team(team).nano - nano) < HALF_A_CENT, team
+    assert history.ledger is not None
+    assert history.ledger.held_nano == sums["nano"].sum()
+    assert money.capacity.nano < history.ledger.nano
 
 
 def test_idle_steps_stay_idle_and_no_other_becomes_so(trip: Trip) -> None:

@@ -158,7 +158,7 @@ def _refuse_pools(
     for n, node in enumerate(change.nodes):
         _known(f"{where}nodes[{n}].pool", node.pool, pools)
         pool, since_ms = pools[node.pool], change.since_ms(node, history.window.start_ms)
-        is_priced = node.price is not None or price_of(node.model or "", pools) is not None
+        is_priced = node.price is not None or price_of(node.model or "", pools, since_ms) is not None
         if node.has_guests and pool.price is not None and not is_priced:
             allowed = f"a price: no pool of the history has the model {node.model}"
             raise InputError(f"{where}nodes[{n}].price", ErrorRemark("missing"), allowed)

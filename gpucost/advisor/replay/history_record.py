@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import pairwise
 from typing import NamedTuple
 
 from gpucost.advisor.kueue.requests import PodSetRequest
@@ -68,10 +69,11 @@ class PoolRecord:
     """Equal nodes: ``steps`` are (instant, nodes from then on), ascending, the first at the begin.
 
     ``gpus`` are a node's (units, of sliced GPUs), each the ``share`` of a board. ``price`` is of a GPU-hour
-    in nano-units, None where nobody knows. All nodes are of one ``model``, or from the instants of ``models``
-    on of another, save ``guests``, which are some of those of ``steps``. A job that has a flavor's quota is
-    put on the pool that has it as ``flavor`` and ``resource``. ``labels`` are those of each node, as far as
-    its flavor's topology is about them; empty where nobody knows.
+    in nano-units, None where nobody knows; from the instants of ``later_prices`` on it is another. All nodes
+    are of one ``model``, or from the instants of ``models`` on of another, save ``guests``, which are some of
+    those of ``steps``. A job that has a flavor's quota is put on the pool that has it as ``flavor`` and
+    ``resource``. ``labels`` are those of each node, as far as its flavor's topology is about them; empty
+    where nobody knows.
     """
 
     name: str
@@ -85,10 +87,26 @@ class PoolRecord:
     models: tuple[tuple[int, str], ...] = ()
     guests: tuple[GuestNodes, ...] = ()
     labels: tuple[Mapping[str, str], ...] = ()
+    later_prices: tuple[tuple[int, Fraction], ...] = ()
 
     def model_at(self, at_ms: int) -> str:
         """What its nodes are then."""
         return next((model for since_ms, model in reversed(self.models) if since_ms <= at_ms), self.model)
+
+    def price_at(self, at_ms: int) -> Fraction | None:
+        """Of a GPU-hour then."""
+        return next(
+            (price for since_ms, price in reversed(self.later_prices) if since_ms <= at_ms), self.price
+        )
+
+    def mean_price(self, window: Window) -> Fraction | None:
+        """Of a GPU-hour, over a window."""
+        if self.price is None:
+            return None
+        edges = sorted({window.start_ms, window.end_ms, *(at_ms for at_ms, _ in self.later_prices)})
+        inside = [each for each in edges if window.start_ms <= each <= window.end_ms]
+        parts = ((self.price_at(low) or Fraction(0)) * (high - low) for low, high in pairwise(inside))
+        return sum(parts, Fraction(0)) / window.length_ms
 
     def guests_at(self, at_ms: int) -> dict[str, int]:
         """How many of its nodes are of which other model then, never more than there are."""
@@ -112,6 +130,16 @@ class KueueRecord:
     changes: tuple[tuple[int, ClusterQueue], ...] = ()
 
 
+class LedgerCost(NamedTuple):
+    """What the ledger has of the cluster and the window: all of its GPU time, and what pods held of it, in
+    milliseconds and nano-units."""
+
+    board_ms: int
+    nano: int
+    held_board_ms: int
+    held_nano: int
+
+
 @dataclass(frozen=True, slots=True)
 class ReplayHistory:
     """``window`` is what is asked about: jobs created in it are counted, and GPU time in it. Without
@@ -119,7 +147,7 @@ class ReplayHistory:
 
     With ``has_nodes`` jobs must fit on nodes of the pools; else quota is all that holds them. With
     ``fits_first`` quota is given only to what fits on nodes too. ``limits`` are what the source did not
-    record, in words.
+    record, in words. ``ledger`` is None where none was asked, or some of it has no price.
     """
 
     name: str
@@ -131,6 +159,7 @@ class ReplayHistory:
     fits_first: bool = False
     currency: str = ""
     cluster: str = ""
+    ledger: LedgerCost | None = None
     limits: tuple[str, ...] = ()
 
     @property

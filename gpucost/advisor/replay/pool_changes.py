@@ -26,7 +26,8 @@ def changed_pools(
     pools: Mapping[str, PoolRecord], change: WhatIfChange, begin_ms: int
 ) -> tuple[dict[str, PoolRecord], tuple[PriceStep, ...]]:
     """The pools with the change made in them, and what they cost, ascending. All that it names is there."""
-    found, prices = dict(pools), [PriceStep(begin_ms, name, each.price) for name, each in pools.items()]
+    found, prices = dict(pools), list[PriceStep]()
+    told: list[tuple[str, int, int | None]] = []
     for each in change.nodes:
         since_ms, pool = change.since_ms(each, begin_ms), found[each.pool]
         if each.add:
@@ -40,8 +41,10 @@ def changed_pools(
             pool = replace(pool, models=tuple(sorted([*pool.models, (since_ms, each.model)])))
         found[each.pool] = pool
         if each.price is not None or guest:
-            nano = price_of(guest, pools) if each.price is None else Fraction(each.price)
+            nano = price_of(guest, pools, since_ms) if each.price is None else Fraction(each.price)
             prices.append(PriceStep(since_ms, each.pool, nano, guest))
+            if not guest:
+                told.append((each.pool, since_ms, None))
     for price in change.prices:
         since_ms = change.since_ms(price, begin_ms)
         for name, pool in found.items():
@@ -49,22 +52,39 @@ def changed_pools(
                 spans = list(_spans_of_model(pool, price.model))
             else:
                 spans = [(since_ms, None)] if name == price.pool else []
-            prices += [
-                PriceStep(max(since_ms, from_ms), name, Fraction(price.gpu_hour))
+            spans = [
+                (max(since_ms, from_ms), until_ms)
                 for from_ms, until_ms in spans
                 if until_ms is None or since_ms < until_ms
             ]
+            prices += [PriceStep(from_ms, name, Fraction(price.gpu_hour)) for from_ms, _ in spans]
+            told += [(name, *span) for span in spans]
             prices += [
                 PriceStep(max(since_ms, each.since_ms), name, Fraction(price.gpu_hour), each.model)
                 for each in pool.guests
                 if price.model == each.model or price.pool == name
             ]
-    return found, tuple(sorted(prices, key=attrgetter("at_ms")))
+    return found, tuple(sorted([*_prices_of(pools, begin_ms, told), *prices], key=attrgetter("at_ms")))
 
 
-def price_of(model: str, pools: Mapping[str, PoolRecord]) -> Fraction | None:
-    """That of a pool of the history that is of it."""
-    known = (each.price for each in pools.values() if each.model == model)
+def _prices_of(
+    pools: Mapping[str, PoolRecord], begin_ms: int, told: Sequence[tuple[str, int, int | None]]
+) -> Iterator[PriceStep]:
+    """What the pools cost in the history, but where the change has ``told`` another price (of a pool, from
+    and until)."""
+    for name, pool in pools.items():
+        yield PriceStep(begin_ms, name, pool.price)
+        for at_ms, price in pool.later_prices:
+            if not any(
+                name == other and since_ms <= at_ms and (until_ms is None or at_ms < until_ms)
+                for other, since_ms, until_ms in told
+            ):
+                yield PriceStep(at_ms, name, price)
+
+
+def price_of(model: str, pools: Mapping[str, PoolRecord], at_ms: int) -> Fraction | None:
+    """That of a pool of the history that is of it, then."""
+    known = (each.price_at(at_ms) for each in pools.values() if each.model == model)
     return next((each for each in known if each is not None), None)
 
 

@@ -11,7 +11,6 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from fractions import Fraction
 from operator import itemgetter
 from typing import cast
 
@@ -427,11 +426,11 @@ def _as_kueue(
         raise InputError("scheduler.rules", change.rules, "left out: the history is of Kueue")
     if change.from_ms is not None:
         raise InputError("scheduler.from", change.from_ms, "no from beside rules: they hold from the begin")
-    kinds: dict[tuple[str, int, Fraction | None], str] = {}
+    kinds: dict[object, str] = {}
     merged: dict[str, list[PoolRecord]] = {}
     flavor_of = {}
     for name, pool in sorted(history.pools.items()):
-        kind = (pool.model, pool.gpus, pool.price)
+        kind = (pool.model, pool.gpus, pool.price, pool.later_prices)
         flavor = kinds.setdefault(
             kind, f"{pool.model or 'gpu'}-{len(kinds) + 1}" if kinds else pool.model or "gpu"
         )

@@ -116,7 +116,7 @@ def _worth(history: ReplayHistory, knob: SpaceKnob) -> Fraction:
         pool = history.pools.get(str(knob.pool))
         if pool is None:
             raise InputError("pool", knob.pool, ", ".join(sorted(history.pools)) or "a history with pools")
-        price = Fraction(knob.gpu_hour) if knob.gpu_hour is not None else pool.price
+        price = Fraction(knob.gpu_hour) if knob.gpu_hour is not None else pool.mean_price(history.window)
         if price is None:
             raise InputError(
                 "gpu_hour", ErrorRemark("missing"), f"a price of pool {knob.pool}, here or with --price"
@@ -133,7 +133,8 @@ def _worth(history: ReplayHistory, knob: SpaceKnob) -> Fraction:
         for each in history.pools.values()
         if (each.flavor, each.resource) == (knob.flavor, knob.resource)
     ]
-    return of[0].price * of[0].share * hours if of and of[0].price is not None else Fraction(0)
+    mean = of[0].mean_price(history.window) if of else None
+    return Fraction(0) if mean is None else mean * of[0].share * hours
 
 
 def _group(history: ReplayHistory, term: GoalTerm) -> GroupKey:

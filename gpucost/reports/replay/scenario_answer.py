@@ -171,7 +171,8 @@ class ScenarioAnswer:
 @dataclass(frozen=True, slots=True)
 class BaselineError:
     """The replay with nothing changed, beside what happened, of jobs of which both are known. ``order`` is
-    the share of neighbours, by recorded start, that start in the same order."""
+    the share of neighbours, by recorded start, that start in the same order. Amounts of money that were
+    recorded are those of the ledger: of what pods held, and of all GPU time; None without one."""
 
     jobs: int
     exact: int
@@ -185,6 +186,10 @@ class BaselineError:
     replayed_evictions: int
     recorded_board_ms: int
     replayed_board_ms: int
+    recorded_held_nano: int | None = None
+    replayed_held_nano: int | None = None
+    recorded_capacity_nano: int | None = None
+    replayed_capacity_nano: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

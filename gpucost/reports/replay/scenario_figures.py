@@ -211,6 +211,7 @@ def _baseline_error(base: _Measured, recorded: Mapping[str, RunView]) -> Baselin
         if one.start_ms is not None and other.start_ms is not None
     )
     kept = sum(early[1] <= late[1] for early, late in pairwise(started))
+    ledger, money = base.history.ledger, base.money
     return BaselineError(
         len(both),
         sum(not each for each in off),
@@ -224,6 +225,11 @@ def _baseline_error(base: _Measured, recorded: Mapping[str, RunView]) -> Baselin
         sum(views[uid].evictions for uid in recorded if uid in views),
         sum(_board_ms(each, window, pools) for each in recorded.values()),
         sum(_board_ms(views[uid], window, pools) for uid in recorded if uid in views),
+        *(
+            (None,) * 4
+            if ledger is None or money.capacity.unpriced_ms
+            else (ledger.held_nano, money.held.nano, ledger.nano, money.capacity.nano)
+        ),
     )
 
 
@@ -541,7 +547,8 @@ class _Measured:
         paid_in = "" if self.played.policy is None else self.played.policy.file.currency
         if paid_in and self.history.currency not in ("", paid_in):
             yield f"charges by the policy are in {paid_in}, costs in {self.history.currency}"
-        if change.charges is None and self.played.policy is not None and change.queues:
+        policy = self.played.policy
+        if change.charges is None and policy is not None and not policy.is_plain and change.queues:
             yield "quotas of the charge policy are those of its file, not those of the change"
 
 

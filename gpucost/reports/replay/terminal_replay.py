@@ -59,10 +59,10 @@ def head_parts(report: ReplayReport) -> Iterator[RenderableType]:
         f"Replay of {display.visible(report.history)}: {report.jobs:,} jobs, "
         f"{iso(report.window.start_ms)} to {iso(report.window.end_ms)}\nWhat holds a job: {report.rules}"
     )
-    yield _baseline(report.baseline)
+    yield _baseline(report.baseline, report.currency)
 
 
-def _baseline(found: BaselineError | None) -> RenderableType:
+def _baseline(found: BaselineError | None, currency: str) -> RenderableType:
     if found is None:
         return Text("Baseline: what really happened is not recorded, so that no error can be told.")
     table = new_table("Baseline: the replay with nothing changed, beside what happened")
@@ -81,7 +81,7 @@ def _baseline(found: BaselineError | None) -> RenderableType:
         ("held, GPU-h", _hours(found.recorded_board_ms), _hours(found.replayed_board_ms)),
         ("evictions", f"{found.recorded_evictions:,}", f"{found.replayed_evictions:,}"),
     )
-    for row in rows:
+    for row in (*rows, *money_rows(found, currency)):
         table.add_row(*row)
     order = ""
     if found.order is not None:
@@ -93,6 +93,17 @@ def _baseline(found: BaselineError | None) -> RenderableType:
         f"A difference that is smaller than the error of its own figure is {NOT_TOLD}."
     )
     return table
+
+
+def money_rows(found: BaselineError, currency: str) -> Iterator[tuple[str, str, str]]:
+    """What was held, and all GPU time, as the ledger has them and as replayed; nothing without a ledger."""
+    amounts = (
+        ("held", found.recorded_held_nano, found.replayed_held_nano),
+        ("capacity", found.recorded_capacity_nano, found.replayed_capacity_nano),
+    )
+    for name, recorded, replayed in amounts:
+        if recorded is not None and replayed is not None:
+            yield f"{name}, {currency or 'cost'}", display.money(recorded), display.money(replayed)
 
 
 def _hours(board_ms: int) -> str:

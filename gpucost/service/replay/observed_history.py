@@ -47,9 +47,9 @@ from gpucost.cluster.objects.state import ClusterState
 from gpucost.domain.errors import InputError
 from gpucost.domain.gpu import ResourceCatalog, ShareBasis, parse_product
 from gpucost.domain.jobs import JobKind, WorkloadClass, workload_class
-from gpucost.domain.scope import EVERYTHING
-from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Window
+from gpucost.domain.time import DAY_MS, MINUTE_MS, Window
 from gpucost.ledger import Ledger
+from gpucost.service.replay.ledger_prices import LedgerPrices
 from gpucost.telemetry.interval_source import IntervalSource
 
 FRAMES = ("allocations", "nodes", "capacity", "demand", "evictions", "quotas", "cohorts")
@@ -111,6 +111,7 @@ class _Builder:
         self.evictions = _by_job(_rows(day.evictions for day in days))
         self.pods = _pods(_rows(day.allocations for day in days))
         self.pool_of_node = self._pool_names()
+        self.prices = self._prices()
         self.pools = self._pools()
 
     def history(self) -> ReplayHistory:
@@ -130,6 +131,7 @@ class _Builder:
             kueue,
             currency=currency,
             cluster=self.of.cluster,
+            ledger=None if self.prices is None else self.prices.cost,
             limits=tuple(self.limits),
         )
 
@@ -155,7 +157,6 @@ class _Builder:
             if pool is not None:
                 spans[pool, row["resource"]].append(row)
         resources = Counter(pool for pool, _ in spans)
-        prices = self._prices()
         found = {}
         for (pool, resource), rows in sorted(spans.items()):
             sizes = Counter(row["allocatable"] for row in rows if row["allocatable"] > 0)
@@ -170,18 +171,18 @@ class _Builder:
             name = pool if resources[pool] == 1 else f"{pool}/{resource.rpartition('/')[2]}"
             nodes = sorted({row["node"] for row in rows})
             product, replicas = products.get(nodes[0], ""), max(row["replicas"] for row in rows)
-            nano = sum(prices.get(node, (0, 0))[0] for node in nodes)
-            board_ms = sum(prices.get(node, (0, 0))[1] for node in nodes)
+            steps = [] if self.prices is None else self.prices.steps(nodes)
             found[name] = PoolRecord(
                 name,
                 gpus,
                 _steps(rows, gpus, self.window),
                 parse_product(product).model,
-                Fraction(nano * HOUR_MS, board_ms) if board_ms else None,
+                steps[0][1] if steps else None,
                 pool,
                 resource,
                 self._share(resource, product, replicas),
                 labels=self._labels(pool, nodes),
+                later_prices=tuple(steps[1:]),
             )
         return found
 
@@ -223,24 +224,15 @@ class _Builder:
             )
             return Fraction(1)
 
-    def _prices(self) -> Mapping[str, tuple[int, int]]:
-        """By node: what its GPU time cost in the ledger, and how much of it has a price."""
+    def _prices(self) -> LedgerPrices | None:
         if self.of.ledger is None:
             self.limits.append("prices: no ledger was asked")
-            return {}
+            return None
         try:
-            frame = self.of.ledger.aggregate(EVERYTHING, self.window, ("cluster", "node", "bucket"))
+            return LedgerPrices.of(self.of.ledger, self.of.cluster, self.window)
         except InputError as error:
             self.limits.append(f"prices: {error}")
-            return {}
-        found: dict[str, tuple[int, int]] = {}
-        for row in _rows([frame]):
-            if row["cluster"] != self.of.cluster or row["bucket"] == "overcommitted" or pd.isna(row["nano"]):
-                continue
-            nano, board_ms = found.get(row["node"], (0, 0))
-            priced_ms = int(row["board_ms"]) - int(row["unpriced_ms"])
-            found[row["node"]] = nano + int(row["nano"]), board_ms + priced_ms
-        return found
+            return None
 
     def _jobs(self, kueue: KueueRecord | None) -> Iterator[HistoryJob]:
         queues = {each.name for each in kueue.state.cluster_queues.values()} if kueue is not None else set()
