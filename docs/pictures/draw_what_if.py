@@ -16,10 +16,11 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))
 
 from draw_pages import drawn  # noqa: E402  # after the path to the project
+
 from gpucost.service.wiring.demo_month import DEMO_MONTH  # noqa: E402
 from tests.support.browser import running_browser, visit  # noqa: E402
-from tests.support.programs import answers  # noqa: E402
 from tests.support.ports import free_port  # noqa: E402
+from tests.support.programs import answers  # noqa: E402
 
 
 def main(config: str, name: str) -> None:
