@@ -88,6 +88,9 @@ SERVED = {
     # Closing is of all; prices by ids of scoped lines; predictions are looked up by jobs of scoped lines.
     "service/reporting/focus_corrections.py": {"month", "rates"},
     "service/reporting/focus_exports.py": {"foretold", "mark", "month", "month_state", "note", "rates"},
+    # Waits of teams that hold something in scoped lines; prices by ids of scoped lines.
+    "service/reporting/jobs_ahead.py": {"foretold"},
+    "service/reporting/month_forecasts.py": {"rates"},
     # Adjustments are booked by who sees all teams and clusters.
     "service/reporting/invoice_imports.py": {"adjust", "month", "note"},
     "service/reporting/month_closing.py": {"folded"},  # told to who sees every cluster

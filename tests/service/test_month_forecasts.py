@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,13 @@ from fastapi.testclient import TestClient
 
 from benchmarks.report import PRICE, lines_of
 from gpucost.api.app import create_app
+from gpucost.domain.rates import Rate
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window
-from gpucost.ledger import Ledger
+from gpucost.ledger import Ledger, WaitPrediction
+from gpucost.reports.month.month_end import cost_ahead
+from gpucost.reports.month.work_ahead import daily_cost
+from gpucost.service.reporting.jobs_ahead import work_ahead
 from gpucost.service.reporting.month_forecasts import forecast_score, month_forecast
 from gpucost.service.reporting.report_service import ReportService
 from gpucost.service.settings.api import ApiSettings
@@ -23,7 +28,7 @@ MONTH = Month(2026, 10)
 FIRST_MS = MONTH.window.start_ms - 30 * DAY_MS
 UNTIL_MS = MONTH.window.start_ms + 10 * DAY_MS
 DAILY = 8 * PRICE.nano_per_board_hour
-"""Eight GPUs of one team, for an hour of each day."""
+"""Eight GPUs of one team, for an hour of each day, each day by another job."""
 
 
 @pytest.fixture(scope="module")
@@ -34,15 +39,15 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
 
 
 @contextmanager
-def filled(folder: Path, span: Window) -> Iterator[Ledger]:
+def filled(folder: Path, span: Window, rate: Rate = PRICE) -> Iterator[Ledger]:
     with Ledger.open(new_ledger(folder / "ledger.db"), now=lambda: span.end_ms + HOUR_MS) as found:
         for day, window in enumerate(span.split(DAY_MS)):
             found.ingest(
                 "c",
                 window,
-                lines_of(window, 8, day, 1),
+                lines_of(window, 8, 6 * day, 1).assign(rate_id=rate.rate_id),
                 observed_ms=DAY_MS,
-                rates={PRICE.rate_id: PRICE},
+                rates={rate.rate_id: rate},
                 source="test",
                 code_version="test",
                 settle=True,
@@ -110,3 +115,54 @@ def test_what_nobody_held_is_forecast_too(ledger: Ledger) -> None:
     assert found is not None
     assert found.unallocated is not None
     assert (found.unallocated.team, found.unallocated.expected_nano) == ("__unallocated__", 0)
+
+
+def test_jobs_that_run_or_wait_at_the_ledgers_end_are_counted(tmp_path: Path) -> None:
+    """All runs took an hour, but one that holds eight GPUs all of the last day: it costs as much an hour yet.
+    24 GPUs wait; their job begins after two days, and takes an hour."""
+    last = Window(UNTIL_MS - DAY_MS, UNTIL_MS)
+    with filled(tmp_path, Window(FIRST_MS, last.start_ms)) as ledger:
+        lines = lines_of(last, 8, 6 * 39, 1)
+        lines["last_ms"], lines["board_ms"], lines["nano"] = last.end_ms, DAY_MS, lines["nano"] * 24
+        ledger.ingest(
+            *("c", last, lines),
+            observed_ms=DAY_MS,
+            rates={PRICE.rate_id: PRICE},
+            source="test",
+            code_version="test",
+        )
+        reporting = ReportService(ledger, "test", {})
+        before = month_forecast(reporting, EVERYTHING, MONTH, UNTIL_MS)
+        asked_ms, p50_ms = UNTIL_MS - HOUR_MS, 2 * DAY_MS + HOUR_MS
+        wait = WaitPrediction("w", "n", "job-x", "q", "", asked_ms, p50_ms, None, 7 * DAY_MS, gpus=24)
+        ledger.foretell("c", [wait])
+        found = month_forecast(reporting, EVERYTHING, MONTH, UNTIL_MS)
+        hidden = month_forecast(reporting, Scope(frozenset({"others"})), MONTH, UNTIL_MS)
+        jobs = work_ahead(reporting, EVERYTHING).jobs
+    assert before is not None
+    assert found is not None
+    assert hidden is not None
+    assert (before.running_jobs, before.waiting_jobs) == (1, 0)
+    assert before.not_counted == "waiting jobs: no start is foretold"
+    assert (found.running_jobs, found.waiting_jobs, found.not_counted) == (1, 1, "")
+    assert (hidden.running_jobs, hidden.waiting_jobs) == (0, 0)
+    running, waiting = (daily_cost([job], UNTIL_MS, 21) for job in jobs)
+    assert waiting == [0, 0, 3 * DAILY, *[0] * 18]
+    assert running[0] > 12 * DAILY, "it has run for a day: as likely as not it runs for a day more"
+    ahead = [float(a + b) for a, b in zip(running, waiting, strict=True)]
+    rest = cost_ahead([float(DAILY)] * 39 + [24.0 * DAILY], 21, ahead)
+    assert found.total.expected_nano == found.teams[0].expected_nano == 33 * DAILY + round(rest)
+    assert (before.total.expected_nano or 0) < 33 * DAILY + round(rest)
+
+
+def test_what_owned_gpus_cost_is_known(tmp_path: Path) -> None:
+    owned = replace(PRICE, rate_id="owned", pricing_category="Other")
+    span = Window(MONTH.window.start_ms - DAY_MS, MONTH.window.start_ms + 2 * DAY_MS)
+    with filled(tmp_path, span, owned) as ledger:
+        reporting = ReportService(ledger, "test", {})
+        found = month_forecast(reporting, EVERYTHING, MONTH, span.end_ms)
+        scoped = month_forecast(reporting, Scope(frozenset({"team-00"})), MONTH, span.end_ms)
+    assert found is not None
+    assert scoped is not None
+    assert (found.committed_nano, scoped.committed_nano) == (31 * DAILY, None)
+    assert found.total.expected_nano is None, "what is known is said without a forecast"

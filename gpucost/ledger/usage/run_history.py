@@ -5,6 +5,7 @@ The advisor predicts waits from the runs, and suggests smaller requests from the
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 from sqlalchemy import BigInteger, ColumnElement, Connection, Float, Select, cast, func, select
 from sqlalchemy.sql.selectable import Subquery
 
+from gpucost.advisor.wait.run_times import PastRun, RunTimes
 from gpucost.domain.buckets import Bucket
 from gpucost.domain.errors import InputError
 from gpucost.domain.scope import Scope
@@ -115,6 +117,17 @@ def runs(connection: Connection, scope: Scope, cluster: str, window: Window, mos
     ]
     # Sorted here, not by the database: ids are in another order in each.
     return tuple(sorted(found, key=attrgetter("last_ms", "first_ms", "job_uid", "team", "job")))
+
+
+def learnt(runs: Iterable[JobRun]) -> RunTimes:
+    """Run times of ``runs``, in their order. Runs that are seen only in part are left out: those that still
+    go on, since together with those that ended last they would hold too many long ones, and those that began
+    before. Teams are taken from labels, as in the advisor; the team rules decide who may read a run."""
+    return RunTimes(
+        PastRun(run.team_label, run.job, run.gpus, run.held_ms, owner=run.team)
+        for run in runs
+        if run.is_whole
+    )
 
 
 def inside(cluster: str, window: Window) -> tuple[ColumnElement[bool], ...]:

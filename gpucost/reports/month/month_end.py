@@ -3,10 +3,12 @@
 A day that is left is forecast as the mean of two: simple exponential smoothing of the daily cost (its factor
 is the one of a grid that would have been best so far), and the mean of the last 28 days. On a public trace of
 15 clusters that is closer to the truth than either, than the pace so far, and than larger models
-(benchmarks/forecast.py). The interval is split conformal: the errors that the same forecast would have made
-for as many days, at the latest days of the history that have as many after them, scaled by its level, of all
-teams together; it holds ``COVERAGE`` of them. Floats in a fixed order, rounded to nano-units: the same
-history, the same forecast.
+(benchmarks/forecast.py). Where jobs that run or wait are expected to cost more than that on a day
+(``gpucost.reports.month.work_ahead``), half of what is above it is added: such jobs end, and what a team
+runs besides goes down meanwhile. The interval is split conformal: the errors that the same forecast would
+have made for as many days, at the latest days of the history that have as many after them, scaled by its
+level, of all teams together; it holds ``COVERAGE`` of them. Floats in a fixed order, rounded to nano-units:
+the same history, the same forecast.
 
 Teams with a short history, or days that are not known, have no forecast, and ``reason`` says why.
 """
@@ -49,7 +51,9 @@ class MonthEnd:
 class MonthForecast:
     """The end of a month that goes on, of what all teams in scope hold together, and of each, by name; known
     up to ``as_of``, a midnight in UTC. ``coverage`` is that of the intervals. ``unallocated`` is of time that
-    nobody held, for who sees every team."""
+    nobody held, for who sees every team; so is ``committed_nano``, what owned and committed GPUs cost in the
+    month, whoever holds them: known, at the capacity of the last day. ``running_jobs`` and ``waiting_jobs``
+    were counted with what they are expected to cost yet; ``not_counted`` says which were not, and why."""
 
     month: Month
     currency: str
@@ -59,6 +63,10 @@ class MonthForecast:
     total: MonthEnd
     teams: tuple[MonthEnd, ...]
     unallocated: MonthEnd | None = None
+    committed_nano: int | None = None
+    running_jobs: int = 0
+    waiting_jobs: int = 0
+    not_counted: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +183,13 @@ def daily_forecast(history: Sequence[float]) -> float:
     return (smoothed(history) + sum(recent) / len(recent)) / 2
 
 
+def cost_ahead(history: Sequence[float], days: int, ahead: Sequence[float] = ()) -> float:
+    """What ``days`` after ``history`` cost together; ``ahead`` is what jobs that run or wait are expected to
+    cost on each."""
+    level = daily_forecast(history)
+    return level * days + sum(max(0.0, cost - level) for cost in ahead[:days]) / 2
+
+
 def relative_errors(history: Sequence[float], days: int) -> list[float]:
     """Of forecasts of ``days`` together, made at the end of each of the latest days that have as many after
     them: how far they were off, as a part of what was forecast."""
@@ -201,6 +216,7 @@ def month_ends(
     most_a_day: int | None = None,
     held: Mapping[str, int] | None = None,
     *,
+    ahead: Mapping[str, Sequence[int]] | None = None,
     of_shorter: bool = False,
 ) -> dict[str, MonthEnd]:
     """Of each team of ``history`` the cost at the month's end, by name.
@@ -208,7 +224,8 @@ def month_ends(
     ``history`` are nano-units of each whole day up to now, the last one last, from the team's first day on;
     None is a day that is not known. ``spent`` is what it cost in the month so far; ``most_a_day`` what all
     GPUs cost in a day, more than which no team can use. ``held`` is what is known to be held by now, with the
-    day that goes on: no end of the month is less.
+    day that goes on: no end of the month is less. ``ahead`` is what jobs that run or wait are expected to
+    cost on each of the days that are left.
     """
     known = {team: [float(day) for day in days if day is not None] for team, days in history.items()}
     horizon, errors = days_left, _errors(history, known, days_left)
@@ -218,7 +235,14 @@ def month_ends(
     part = conformal_part(errors)
     return {
         team: _month_end(
-            team, days, spent.get(team, 0), days_left, part, most_a_day, (held or {}).get(team, 0)
+            team,
+            days,
+            spent.get(team, 0),
+            days_left,
+            part,
+            most_a_day,
+            (held or {}).get(team, 0),
+            (ahead or {}).get(team, ()),
         )
         for team, days in sorted(history.items())
     }
@@ -244,6 +268,7 @@ def _month_end(
     part: float | None,
     most_a_day: int | None,
     held: int,
+    ahead: Sequence[int],
 ) -> MonthEnd:
     if not days_left:
         return MonthEnd(team, spent, spent, spent, 0)
@@ -257,8 +282,15 @@ def _month_end(
         lacks = f"fewer than {_LEAST_ERRORS} past forecasts of {days_left} days to say how far it may be off"
         return MonthEnd(team, None, None, None, days_left, lacks)
     part = part or 0.0
-    rest = daily_forecast(whole) * days_left
+    rest = cost_ahead(whole, days_left, [float(nano) for nano in ahead])
     most = math.inf if most_a_day is None else float(most_a_day) * days_left
     ends = (min(rest * each, most) for each in (max(0.0, 1 - part), 1.0, 1 + part))
     low, expected, high = (max(held, spent + round(each)) for each in ends)
-    return MonthEnd(team, expected, low, high, days_left, _GONE if is_gone(whole) and held <= spent else "")
+    return MonthEnd(
+        team,
+        expected,
+        low,
+        high,
+        days_left,
+        _GONE if is_gone(whole) and held <= spent and not any(ahead) else "",
+    )

@@ -131,8 +131,13 @@ def print_forecast(found: MonthForecast, console: Console) -> None:
     heads = ["team", "expected", "low", "high", "why not"]
     note = (
         f"As of {found.as_of[:10]}, {found.days_left} days left: {coverage} of past forecasts were between "
-        "low and high. Adjustments are left out."
+        "low and high. Adjustments are left out. Counted with what they will cost yet: "
+        f"{found.running_jobs:,} jobs that run, {found.waiting_jobs:,} that wait"
+        f"{f'; not counted: {found.not_counted}' if found.not_counted else ''}."
     )
+    if found.committed_nano is not None:
+        committed = display.money(found.committed_nano)
+        note += f" Owned and committed GPUs cost {committed} in this month, held or not."
     print_parts([filled(title, heads, rows, {0, 4}, console.width, _LONGEST), Text(note, "dim")], console)
 
 

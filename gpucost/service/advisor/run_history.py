@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from gpucost.advisor.wait.run_times import (
     NO_HISTORY,
-    PastRun,
     PastUse,
     RunTimes,
     name_pattern,
@@ -18,27 +17,19 @@ from gpucost.advisor.wait.run_times import (
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import DAY_MS, Window
 from gpucost.ledger import JobUse, Ledger
-from gpucost.ledger.usage.run_history import LONGEST_MS
+from gpucost.ledger.usage.run_history import LONGEST_MS, learnt
 
 
 def run_times_of(ledger: Ledger, cluster: str) -> RunTimes:
     """Run times of the jobs that held GPUs in the last 90 days of what the ledger has of ``cluster``: the
     50,000 that ended last (gpucost.ledger.usage.run_history says how runs are derived from usage lines).
-
-    Runs that are seen only in part are left out: those that still go on, since together with those that ended
-    last they would hold too many long ones, and those that began before. Teams are taken from labels, as in
-    the advisor; the team rules decide who may read a run. Raises LedgerError.
+    Raises LedgerError.
     """
     extent = ledger.extent(cluster)
     if extent is None:
         return NO_HISTORY
     span = Window(max(extent.start_ms, extent.end_ms - LONGEST_MS), extent.end_ms)
-    found = ledger.runs(EVERYTHING, cluster, span)
-    return RunTimes(
-        PastRun(run.team_label, run.job, run.gpus, run.held_ms, owner=run.team)
-        for run in found
-        if run.is_whole
-    )
+    return learnt(ledger.runs(EVERYTHING, cluster, span))
 
 
 @dataclass

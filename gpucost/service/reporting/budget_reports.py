@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 
 from gpucost.attribution.budgets import (
     MOST_PERIODS,
@@ -42,6 +43,8 @@ from gpucost.reports.month.budget_status import (
 )
 from gpucost.reports.month.change_causes import cause_words
 from gpucost.reports.month.month_end import COVERAGE, month_ends
+from gpucost.reports.month.work_ahead import AheadJob, daily_cost
+from gpucost.service.reporting.jobs_ahead import WorkAhead, work_ahead
 from gpucost.service.reporting.month_forecasts import HISTORY_DAYS, daily_costs, known_days
 from gpucost.service.reporting.report_service import ReportService
 from gpucost.service.reporting.span_changes import compare_spans
@@ -144,6 +147,10 @@ class _SharedReads:
     scope: Scope
     _windows: dict[Window, tuple[WindowInfo, ...]] = field(default_factory=dict)
     _teams: dict[Window, dict[str, dict[int, int]]] = field(default_factory=dict)
+
+    @cached_property
+    def work(self) -> WorkAhead:
+        return work_ahead(self.reporting, self.scope)
 
     def windows(self, span: Window) -> tuple[WindowInfo, ...]:
         if span not in self._windows:
@@ -312,8 +319,19 @@ class _BudgetReader:
         others = self._others(span, known)
         histories = {**others, "": history}
         most_a_day = self._most_a_day(until_ms)
-        end = month_ends(histories, {"": spent}, left, most_a_day, {"": held}, of_shorter=True)[""]
+        ahead = {"": daily_cost(self._ahead(), until_ms, left)}
+        end = month_ends(
+            *(histories, {"": spent}, left, most_a_day, {"": held}), ahead=ahead, of_shorter=True
+        )[""]
         return budget_forecast(end, COVERAGE, spent, total, until_ms), until_ms
+
+    def _ahead(self) -> tuple[AheadJob, ...]:
+        """The jobs of this budget that run or wait; none at an instant before the ledger's end."""
+        work = self.reads.work
+        ((dim, names),) = ((dim, names) for dim, names in self._filters().items() if dim != "bucket")
+        if self._hour_ms < work.end_ms:
+            return ()
+        return tuple(job for job in work.jobs if getattr(job, dim) in names)
 
     def _most_a_day(self, until_ms: int) -> int | None:
         """What all GPUs cost on the last day that is known, as for the end of a month; of one cluster, its

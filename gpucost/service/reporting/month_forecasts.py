@@ -24,11 +24,15 @@ from gpucost.reports.month.month_end import (
     score_month,
     scored,
 )
+from gpucost.reports.month.work_ahead import cost_by_team, daily_cost
+from gpucost.service.reporting.jobs_ahead import work_ahead
 from gpucost.service.reporting.report_service import ReportService
 
 HISTORY_DAYS = 63
 """Read before the day from which is forecast: nine weeks."""
 _ALL = "all teams"
+_COMMITTED = ("Committed", "Other")
+"""Categories of prices that are paid whoever holds the GPU: reserved and owned (``gpucost.pricing``)."""
 _HELD = {"bucket": frozenset({Bucket.HELD.value})}
 
 
@@ -64,16 +68,47 @@ def month_forecast(reporting: ReportService, scope: Scope, month: Month, now_ms:
     days_left = (window.end_ms - until_ms) // DAY_MS
     today = daily_costs(reporting, scope, Window(until_ms, window.end_ms), _HELD)
     held = {team: spent.get(team, 0) + sum(by_day.values()) for team, by_day in today.items()}
-    found = month_ends(history, spent, days_left, most_a_day, held)
     together, all_held = ({_ALL: sum(each.values())} for each in (spent, spent | held))
-    total = month_ends({_ALL: _added(history.values())}, together, days_left, most_a_day, all_held)
+    work = work_ahead(reporting, scope)
+    found = month_ends(
+        *(history, spent, days_left, most_a_day, held), ahead=cost_by_team(work.jobs, until_ms, days_left)
+    )
+    total = month_ends(
+        *({_ALL: _added(history.values())}, together, days_left, most_a_day, all_held),
+        ahead={_ALL: daily_cost(work.jobs, until_ms, days_left)},
+    )
     idle = _idle(reporting, scope, span, known, month, days_left) if scope.sees_every_team else None
     return MonthForecast(
         *(month, reporting.currency, iso(until_ms), days_left, COVERAGE),
         total[_ALL],
         tuple(found.values()),
         idle,
+        _committed(reporting, scope, window.start_ms, until_ms, days_left),
+        work.running,
+        work.waiting,
+        work.not_counted,
     )
+
+
+def _committed(
+    reporting: ReportService, scope: Scope, start_ms: int, until_ms: int, days_left: int
+) -> int | None:
+    """What owned and committed GPUs cost in a month, held or not: so far, and as on the last day for each
+    that is left. None for who sees some teams only, and where no such price was applied on the last day."""
+    last_ms = until_ms - DAY_MS
+    if not scope.sees_every_team:
+        return None
+    buckets = frozenset(each.value for each in Bucket if each is not Bucket.OVERCOMMITTED)
+    span = Window(min(start_ms, last_ms), until_ms)
+    lines = reporting.ledger.aggregate(scope, span, ("rate_id",), filters={"bucket": buckets}, step_ms=DAY_MS)
+    rates = reporting.ledger.rates(frozenset(lines["rate_id"]) - {""})
+    committed = {name for name, rate in rates.items() if rate.pricing_category in _COMMITTED}
+    own = lines[lines["rate_id"].isin(committed) & lines["nano"].notna()]
+    last = own[own[STEP] == last_ms]
+    if last.empty:
+        return None
+    spent = own[own[STEP] >= start_ms]
+    return int(spent["nano"].sum()) + int(last["nano"].sum()) * days_left
 
 
 def forecast_score(reporting: ReportService, scope: Scope) -> ForecastScore:
