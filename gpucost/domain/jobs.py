@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 
 class JobKind(StrEnum):
@@ -86,6 +87,10 @@ _CLASS_BY_KIND = {
 }
 
 
+_KINDS = 1024
+"""Of owners, which are remembered: everybody can make new ones."""
+
+
 @dataclass(frozen=True, slots=True)
 class OwnerReference:
     """One link of an owner chain; ``api_version`` as in Kubernetes (``batch/v1``, ``v1``)."""
@@ -110,6 +115,7 @@ class JobReference:
     uid: str
 
 
+@lru_cache(_KINDS)
 def api_version_of(kind: str) -> str:
     """The API version of owners of ``kind``, where only the kind is known; where two API groups have a kind
     of that name, Kubernetes' own. Empty for kinds that gpucost does not know, as for core kinds."""
@@ -117,6 +123,7 @@ def api_version_of(kind: str) -> str:
     return f"{groups[0]}/v1" if groups and groups[0] else ""
 
 
+@lru_cache(_KINDS)
 def job_kind(api_version: str, kind: str) -> JobKind:
     """The kind of one owner; ``JobKind.OTHER`` for kinds gpucost does not know."""
     return _BY_GROUP_KIND.get((OwnerReference(api_version, kind, "", "").group, kind), JobKind.OTHER)

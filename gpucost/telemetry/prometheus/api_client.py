@@ -128,12 +128,13 @@ class _ChunkedBody:
         found: list[bytes] = []
         while True:
             if left:
-                found.append(data[at : at + left])
-                at, left = at + len(found[-1]), left - len(found[-1])
+                part = data[at : at + left]
+                found.append(part)
+                at, left = at + len(part), left - len(part)
             end = data.find(b"\r\n", at + 2)
             if left or end < 0:
                 break
-            many = _chunk_size(data[at + 2 : end]) if data[at : at + 2] == b"\r\n" else -1
+            many = _chunk_size(data[at:end])
             if many < 0:
                 raise http.client.IncompleteRead(b"")
             if not many:
@@ -148,11 +149,12 @@ class _ChunkedBody:
 
 
 def _chunk_size(head: bytes) -> int:
-    """Of the line before a chunk, which may have extensions; -1 for none."""
-    if not head.isalnum():
-        head = head.partition(b";")[0].strip()
+    """Of the line before a chunk, after the end of another, which may have extensions; -1 for none."""
+    size = head[2:]
+    if not size.isalnum():
+        size = size.partition(b";")[0].strip()
     try:
-        return int(head, 16) if head.isalnum() else -1
+        return int(size, 16) if size.isalnum() and head.startswith(b"\r\n") else -1
     except ValueError:
         return -1
 

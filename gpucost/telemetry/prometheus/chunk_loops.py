@@ -267,6 +267,16 @@ def _unchanged_at(data: Bytes, bit: int64, end: int64, most: int64) -> int64:
 _unchanged = _compiled(_unchanged_at)
 
 
+def _same_until(bounds: Ints, step: int64, place: int64) -> int64:
+    """Up to when samples are in the ranges of the one before, those from ``step`` to before ``place``."""
+    first_ms, step_ms, number, range_ms = bounds[0], bounds[1], bounds[2], bounds[3]
+    limit_ms = first_ms + step * step_ms if step < number and place > step else _NEVER_MS
+    return min(limit_ms, first_ms + place * step_ms - range_ms - 1) if place < number else limit_ms
+
+
+_limit = _compiled(_same_until, inline="always")
+
+
 def _until_changed(at_ms: int64, delta: int64, limit_ms: int64, most: int64) -> int64:
     """How many instants ``delta`` apart come after this one, up to a limit; at most ``most``."""
     return min(most, (limit_ms - at_ms) // delta) if delta > 0 else int64(0)
@@ -333,11 +343,8 @@ def _add_chunk(
             place += 1
         sample += 1
         if sample > 1 and place <= step + 1:
-            # What comes up to here is in the same range as this sample, or in none as well.
-            limit_ms = first_ms + step * step_ms if step < number and place > step else _NEVER_MS
-            if place < number:
-                limit_ms = min(limit_ms, first_ms + place * step_ms - range_ms - 1)
-            times = _unchanged(data, bit, end, _until(at_ms, delta, limit_ms, many - sample))
+            times = _until(at_ms, delta, _limit(bounds, step, place), many - sample)
+            times = _unchanged(data, bit, end, times)
             if times > 0:
                 latest = at_ms = at_ms + times * delta
                 bit += 2 * times

@@ -187,6 +187,18 @@ class ClusterReader:
         rows = sampled.any_rows.tolist()
         return [{"metric": sampled.table.rows[row], "value": [at, repr(values[row])]} for row in rows]
 
+    def columns(
+        self, expression: PromQL, at_ms: int, labels: Sequence[str]
+    ) -> tuple[list[list[str]], list[float]]:
+        """As ``vector``: of every series these labels, empty where absent, column by column, and values."""
+        sampled = self._sampled(expression, at_ms, 1, 1) or self._looked(expression, at_ms)
+        if sampled is None:
+            result = self._whole(holding("value", self._client.query(expression, at_ms)))
+            return [column(result, label) for label in labels], numbers(result)
+        rows = sampled.any_rows
+        table = sampled.table if len(rows) == len(sampled.table) else sampled.table.of_rows(rows)
+        return table.columns(labels), sampled.values[rows, 0].tolist()
+
     def label_sets(self, selector: PromQL, since_ms: int | None = None) -> list[dict[str, str]]:
         """The labels of all series that ``selector`` matches around the window, or since then."""
         start, end = self.around
@@ -229,6 +241,24 @@ class ClusterReader:
         if longest_range_ms(form) + step_ms * (number - 1) < _LEAST_SAMPLED_MS:
             return None
         return samples.grid(form, first_ms, step_ms, number)
+
+    def _looked(self, expression: PromQL, at_ms: int) -> SeriesGrid | None:
+        """A short look at the end of one of the days that are read together, which a server takes at all of
+        them at once: it looks through the labels of a block of all those days for each. None for others."""
+        samples = self._client.samples if self.by_samples else None
+        days = samples.expected_with(at_ms) if samples is not None else None
+        is_long = expression.form is None or longest_range_ms(expression.form) >= _LEAST_SAMPLED_MS
+        if samples is None or days is None or is_long:
+            return None
+        asked = expression, days
+        known = samples.looks.get(asked)
+        if known is None:
+            answer = self._client.query_range(expression, days.first_ms, days.last_ms, days.step_ms)
+            self._whole(answer)
+            known = series_grid(answer, days.first_ms, days.step_ms, days.number)
+            samples.looks = {asked: known}
+        place = [(at_ms - days.first_ms) // days.step_ms]
+        return SeriesGrid(known.table, known.values[:, place], known.present[:, place])
 
     def raw(self, selector: PromQL, start_ms: int, end_ms: int) -> list[ResultSeries]:
         return self._whole(self._client.raw(selector, start_ms, end_ms))
@@ -310,7 +340,11 @@ def own_column(result: Sequence[ResultSeries], label: str) -> list[str]:
 
 
 def own_label(series: ResultSeries, label: str) -> str:
-    labels: dict[str, str] = series["metric"]
+    return own_value(series["metric"], label)
+
+
+def own_value(labels: Mapping[str, str], label: str) -> str:
+    """One label of a series as its exporter exported it."""
     return labels.get(renamed(label)) or labels.get(label, "")
 
 

@@ -376,12 +376,19 @@ def whole_count(value: float) -> int:
 
 
 def needed(series: ResultSeries, label: str, allowed: Collection[str] = ()) -> str:
+    """As ``needed_value``, of a series."""
+    value: str = series["metric"].get(label, "")
+    if value and (not allowed or value in allowed):
+        return value
+    return needed_value(f"label {label} of {shorten(series['metric'])}", value, allowed)
+
+
+def needed_value(field: str, value: str, allowed: Collection[str] = ()) -> str:
     """A label that the query returns by. Raises AnswerRefused where it is missing, or is none of
     ``allowed``."""
-    value: str = series["metric"].get(label, "")
     if not value or (allowed and value not in allowed):
         words = f"one of {', '.join(sorted(allowed))}" if allowed else "a text"
-        raise AnswerRefused(_SOURCE, f"label {label} of {shorten(series['metric'])}", value, words)
+        raise AnswerRefused(_SOURCE, field, value, words)
     return value
 
 

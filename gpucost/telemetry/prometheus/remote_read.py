@@ -21,6 +21,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from itertools import starmap
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -30,6 +31,7 @@ from gpucost.domain.time import MINUTE_MS
 from gpucost.telemetry.prometheus.api_client import PrometheusClient
 from gpucost.telemetry.prometheus.promql import (
     LabelMatcher,
+    PromQL,
     QueryForm,
     SeriesSelector,
     equals,
@@ -96,7 +98,11 @@ class RemoteReader:
         self._kept_bytes = kept_bytes
         self._lock = threading.Lock()
         self._kept: OrderedDict[_Question, Future[_Samples]] = OrderedDict()
+        self._bytes = 0
         self._expected: dict[tuple[int, int], SampleRanges] = {}
+        self._ends: dict[int, SampleRanges] = {}
+        self.looks: dict[tuple[PromQL, SampleRanges], SeriesGrid] = {}
+        """Answers to the query of last, at all ends of ranges that are expected; kept by who asked."""
         self._dropped: set[_Question] = set()
         self._external: Mapping[str, str] | None = None
         self._catalog: LabelCatalog | None = None
@@ -125,6 +131,11 @@ class RemoteReader:
         ends = range(ranges.first_ms, ranges.first_ms + ranges.number * ranges.step_ms, ranges.step_ms)
         with self._lock:
             self._expected |= dict.fromkeys(((end_ms, ranges.range_ms) for end_ms in ends), ranges)
+            self._ends |= dict.fromkeys(ends, ranges)
+
+    def expected_with(self, end_ms: int) -> SampleRanges | None:
+        """The ranges that are expected, of which one ends then."""
+        return self._ends.get(end_ms)
 
     def statistics(self, selector: SeriesSelector, ranges: SampleRanges) -> _Samples:
         """What each series did in these ranges; read once, also where several threads ask at the same time.
@@ -163,19 +174,22 @@ class RemoteReader:
         mine.set_result(found)
         with self._lock:
             self.samples += found[1].samples
-            self._forget()
+            self._forget(found[1].bytes)
         return found
 
-    def _forget(self) -> None:
-        sizes = {key: each.result()[1].bytes for key, each in self._kept.items() if each.done()}
-        over = sum(sizes.values()) - self._kept_bytes
-        for key, size in sizes.items():
-            if over <= 0:
+    def _forget(self, more: int) -> None:
+        """What was asked for longest ago, after so many bytes came; mostly there is room for all."""
+        self._bytes += more
+        if self._bytes <= self._kept_bytes:
+            return
+        for key, each in [*self._kept.items()]:
+            if self._bytes <= self._kept_bytes:
                 return
-            del self._kept[key]
-            if key[1].number > 1:
-                self._dropped.add(key)
-            over -= size
+            if each.done():
+                self._bytes -= each.result()[1].bytes
+                del self._kept[key]
+                if key[1].number > 1:
+                    self._dropped.add(key)
 
     def _as_stored(
         self, selector: SeriesSelector, table: LabelTable, statistics: RangeStatistics
@@ -207,7 +221,10 @@ class RemoteReader:
         """What of these labels of a series queries do not show. Raises NotEvaluated where no query finds the
         series."""
         exact = [equals(name, labels[name]) for name in ("instance", "job") if name in labels]
-        known = self._client.series(select(labels["__name__"], exact), *span).result
+        name = labels["__name__"]
+        if self._client.series(select(name, [*starmap(equals, labels.items())]), *span).result == [labels]:
+            return {}  # which of the many others are like it, nobody needs to know
+        known = self._client.series(select(name, exact), *span).result
         within = [each for each in known if each.items() <= labels.items()]
         if not within:
             raise NotEvaluated
@@ -280,7 +297,7 @@ class _BrokenStream(Exception):
 
 def _ends(ranges: SampleRanges) -> tuple[int, int]:
     """The first instant of all ranges, and the last."""
-    return ranges.first_ms - ranges.range_ms, ranges.first_ms + ranges.step_ms * (ranges.number - 1)
+    return ranges.first_ms - ranges.range_ms, ranges.last_ms
 
 
 def _request(selector: SeriesSelector, ranges: SampleRanges) -> bytes:

@@ -45,6 +45,11 @@ class SampleRanges:
     number: int
     range_ms: int
 
+    @property
+    def last_ms(self) -> int:
+        """The end of the last one."""
+        return self.first_ms + self.step_ms * (self.number - 1)
+
 
 class RangeStatistics:
     """By series (rows, as they come) and range, in growing arrays: whatever FUNCTIONS name, and samples read.

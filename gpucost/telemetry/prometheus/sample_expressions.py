@@ -56,8 +56,8 @@ class SeriesGrid:
     def unnamed(self) -> SeriesGrid:
         """Without the name of the metric. Raises NotEvaluated where series of several names have equal
         labels."""
-        table, codes = self.table.grouped((), is_without=True)
-        if len(table) < len(codes):
+        table = self.table.unnamed()
+        if table is None:
             raise NotEvaluated
         return SeriesGrid(table, self.values, self.present)
 

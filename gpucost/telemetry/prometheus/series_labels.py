@@ -47,25 +47,20 @@ class LabelCatalog:
     def number(self, key: LabelKey) -> int:
         """The number of a set, which is new where it is not known."""
         known = self._numbers.get(key)
-        if known is None:
-            with self._lock:
-                known = self._added(key)
-        return known
+        return self.numbers_of((key,))[0] if known is None else known
 
-    def numbers_of(self, keys: Sequence[LabelKey]) -> list[int]:
+    def numbers_of(self, keys: Iterable[LabelKey]) -> list[int]:
         """As ``number``, of many at once."""
-        found = [*map(self._numbers.get, keys)]
+        found: list[int] = []
         with self._lock:
-            return [
-                self._added(key) if known is None else known for key, known in zip(keys, found, strict=True)
-            ]
-
-    def _added(self, key: LabelKey) -> int:
-        """Under the lock: another thread may have been first."""
-        known = self._numbers.setdefault(key, len(self.keys))
-        if known == len(self.keys):
-            self.keys.append(key)
-        return known
+            numbers, all_keys = self._numbers, self.keys
+            for key in keys:
+                known = numbers.get(key)
+                if known is None:
+                    known = numbers[key] = len(all_keys)
+                    all_keys.append(key)
+                found.append(known)
+        return found
 
     def numbers(self, table: LabelTable) -> Codes:
         """The number that the labels of each row have here."""
@@ -179,6 +174,15 @@ class LabelTable:
     def rows(self) -> list[dict[str, str]]:
         return [dict(zip(*key, strict=True)) for key in self.keys]
 
+    def columns(self, labels: Iterable[str]) -> list[list[str]]:
+        """The values of these labels by row; empty where a row has none."""
+        layouts = {names for names, _ in self.keys}
+        found: list[list[str]] = []
+        for label in labels:
+            place = {names: names.index(label) if label in names else -1 for names in layouts}
+            found.append([values[at] if (at := place[names]) >= 0 else "" for names, values in self.keys])
+        return found
+
     def grouped(self, labels: Sequence[str], *, is_without: bool) -> tuple[LabelTable, Codes]:
         """What is left of the labels, each set once, and for each row which of them is its own."""
         asked = frozenset(labels), is_without
@@ -195,6 +199,13 @@ class LabelTable:
             place[order] = np.arange(len(order))
             self._groups[asked] = LabelTable(into, numbers[first[order]]), place[of]
         return self._groups[asked]
+
+    def unnamed(self) -> LabelTable | None:
+        """Without names of metrics; None where labels of several rows are equal then."""
+        if self._names is None:
+            table, codes = self.grouped((), is_without=True)
+            return table if len(table) == len(codes) else None
+        return LabelTable(self.catalog, self.codes) if len(np.unique(self.codes)) == len(self) else None
 
     def taken(self, label: str, source: str) -> LabelTable:
         """With ``label`` set to the value of ``source``, where that is there."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 
@@ -42,8 +42,6 @@ from gpucost.telemetry.evidence.evidence_rule import (
 from gpucost.telemetry.evidence.frame_rows import to_millis, unit_count
 from gpucost.telemetry.evidence.nodes import NodeInfoLabels, NodeNumbers, NodeSpan
 from gpucost.telemetry.prometheus.cluster_reader import (
-    numbers,
-    own_column,
     own_label,
     points,
     with_renamed,
@@ -58,7 +56,7 @@ from gpucost.telemetry.prometheus.promql import (
     tagged,
     union,
 )
-from gpucost.telemetry.prometheus.query_response import ResultSeries, needed, whole_count
+from gpucost.telemetry.prometheus.query_response import ResultSeries, needed_value, whole_count
 from gpucost.telemetry.upstream.kube_reader import (
     TARGET_LABELS,
     KubeStateReader,
@@ -195,12 +193,13 @@ def _ask_for_units(
         )
         for name in _AMOUNTS
     )
-    result = reader.vector(union(*parts), evidence.end_ms)
+    asked = *_NODE, "resource", "amount"
+    columns, values = reader.columns(union(*parts), evidence.end_ms, asked)
     found: dict[str, dict[tuple[str, str], float]] = defaultdict(dict)
-    for each, node, value in zip(result, own_column(result, "node"), numbers(result), strict=True):
-        resource = reader.resource(each["metric"].get("resource", ""))
+    for node, told, amount, value in zip(_own_nodes(columns), *columns[len(_NODE) :], values, strict=True):
+        resource = reader.resource(told)
         if resource is not None:
-            found[node][_AMOUNTS[needed(each, "amount", _AMOUNTS)], resource] = value
+            found[node][_AMOUNTS[needed_value("label amount", amount, _AMOUNTS)], resource] = value
     return found
 
 
@@ -227,10 +226,10 @@ def _flags(reader: KubeStateReader, evidence: ScrapeEvidence) -> Mapping[str, di
         tagged(by("max", _NODE, over_time("last_over_time", selector, evidence.range_ms)), "flag", flag)
         for flag, selector in _flag_queries(reader).items()
     ]
-    result = reader.vector(union(*parts), evidence.end_ms)
+    columns, values = reader.columns(union(*parts), evidence.end_ms, (*_NODE, "flag"))
     found: dict[str, dict[str, float]] = {flag: {} for flag in (_READY, _CORDONED, _CREATED, _CLOSED)}
-    for each, node, value in zip(result, own_column(result, "node"), numbers(result), strict=True):
-        found[needed(each, "flag", found)][node] = value
+    for node, flag, value in zip(_own_nodes(columns), columns[len(_NODE)], values, strict=True):
+        found[needed_value("label flag", flag, found)][node] = value
     return found
 
 
@@ -253,16 +252,23 @@ def _ask_for_labels(
 ) -> Mapping[str, set[tuple[tuple[str, str], ...]]]:
     latest = over_time("last_over_time", reader.select(ksm.NODE_LABELS), evidence.range_ms)
     keys = _label_keys(reader)
-    result = reader.vector(by("group", (*_NODE, *keys), latest), evidence.end_ms)
+    asked = *_NODE, *keys
+    columns, _ = reader.columns(by("group", asked, latest), evidence.end_ms, asked)
+    # Nodes of a pool have the same labels.
+    labels_of = cache(partial(_labels_of, tuple(keys.values())))
     found: dict[str, set[tuple[tuple[str, str], ...]]] = defaultdict(set)
-    for series in result:
-        found[own_label(series, "node")].add(_labels_of(series, keys))
+    for node, *values in zip(_own_nodes(columns), *columns[len(_NODE) :], strict=True):
+        found[node].add(labels_of((*values,)))
     return found
 
 
-def _labels_of(series: ResultSeries, keys: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    labels = series["metric"]
-    return tuple(sorted((key, labels[name]) for name, key in keys.items() if labels.get(name)))
+def _labels_of(keys: Sequence[str], values: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((key, value) for key, value in zip(keys, values, strict=True) if value))
+
+
+def _own_nodes(columns: Sequence[Sequence[str]]) -> list[str]:
+    """The name of the node by row, of columns that begin with _NODE's, as its exporter exported it."""
+    return [own or plain for plain, own in zip(*columns[: len(_NODE)], strict=True)]
 
 
 def _counts_gpus(labels: Sequence[tuple[str, str]]) -> bool:
@@ -279,14 +285,14 @@ def _samples(
     """By node: how many samples, and with shards, of which targets."""
     further = TARGET_LABELS if groups.is_sharded else ()
     counted = over_time("count_over_time", reader.select(ksm.NODE_CREATED), groups.evidence.range_ms)
-    result = reader.vector(by("sum", (*_NODE, *further), counted), groups.evidence.end_ms)
+    asked = *_NODE, *further
+    columns, values = reader.columns(by("sum", asked, counted), groups.evidence.end_ms, asked)
     samples: dict[str, int] = defaultdict(int)
     targets: dict[str, set[TargetKey]] = defaultdict(set)
-    for series, value in zip(result, numbers(result), strict=True):
-        node = own_label(series, "node")
+    for node, value, *target in zip(_own_nodes(columns), values, *columns[len(_NODE) :], strict=True):
         samples[node] += whole_count(value)
-        if further:
-            targets[node].add(tuple(series["metric"].get(label, "") for label in further))
+        if target:
+            targets[node].add((*target,))
     return samples, targets
 
 
@@ -315,7 +321,8 @@ def _changed(reader: KubeStateReader, evidence: ScrapeEvidence) -> set[str]:
     closed = over_time("count_over_time", _closed(reader), evidence.range_ms)
     each_closed = by("sum", (*_NODE, "condition"), closed)
     parts.append(differing(by("min", _NODE, each_closed), by("sum", _NODE, created)))
-    return set(own_column(reader.vector(by("count", _NODE, union(*parts)), evidence.end_ms), "node"))
+    columns, _ = reader.columns(by("count", _NODE, union(*parts)), evidence.end_ms, _NODE)
+    return {*_own_nodes(columns)}
 
 
 def _span(
@@ -435,7 +442,8 @@ def _by_scrape(
             for at, value in zip(times, values, strict=True):
                 units[at][_AMOUNTS[name], resource] = value
         elif name == ksm.NODE_LABELS:
-            labels |= dict.fromkeys(times, _labels_of(series, keys))
+            said = _labels_of((*keys.values(),), [found.get(label, "") for label in keys])
+            labels |= dict.fromkeys(times, said)
         elif name == ksm.NODE_UNSCHEDULABLE or (is_true and found.get("condition") in CLOSING_CONDITIONS):
             blocked |= {at for at, value in zip(times, values, strict=True) if value != 0}
         elif is_true and found.get("condition") == "Ready":

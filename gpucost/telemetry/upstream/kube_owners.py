@@ -8,7 +8,7 @@ kind and name: one that was recreated under the same name counts as the same.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import pairwise
@@ -24,7 +24,7 @@ from gpucost.cluster.views.ownership import (
 from gpucost.contract import kube_state as ksm
 from gpucost.domain.jobs import OwnerReference, api_version_of, resolve_job
 from gpucost.telemetry.evidence.evidence_rule import ScrapeEvidence
-from gpucost.telemetry.prometheus.cluster_reader import own_label, points, with_renamed
+from gpucost.telemetry.prometheus.cluster_reader import own_value, points, with_renamed
 from gpucost.telemetry.prometheus.promql import (
     PromQL,
     by,
@@ -32,7 +32,6 @@ from gpucost.telemetry.prometheus.promql import (
     over_time,
     where_any,
 )
-from gpucost.telemetry.prometheus.query_response import ResultSeries, needed
 from gpucost.telemetry.upstream.kube_pods import PodName
 from gpucost.telemetry.upstream.kube_reader import KubeStateReader
 
@@ -41,8 +40,13 @@ _OWNER = ("owner_kind", "owner_name", "owner_is_controller")
 _IS_CONTROLLER = equals("owner_is_controller", "true")
 """Of most jobs there is a series that says that they have no owner."""
 KubeLabels = Mapping[str, str]
+_LabelTimes = Sequence[tuple[int, int, KubeLabels]]
 OwnerKey = tuple[str, str, str]
 """Namespace, kind and name of an owner."""
+_Said = tuple[str, str, str, str, str]
+"""Workload, queue, team, project and user."""
+_NONE: KubeLabels = {}
+_UNLABELLED: _LabelTimes = ((-_FOREVER_MS, _FOREVER_MS, _NONE),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,37 +90,36 @@ class PodOwners:
         self._of_namespaces = of_namespaces.result()
         self._of_jobs = {ref: labels for each in of_jobs for ref, labels in each.result().items()}
         self._annotated, self._labelled = annotated.result(), labelled.result()
+        self._said: dict[tuple[object, ...], _Said] = {}
 
     def of(self, uid: str, name: PodName) -> Sequence[OwnershipSpan]:
         """The owner of the pod over time: nearly always one entry that is valid for ever."""
         chain = self._chain(uid, name)
         return [
             self._belonging(since, until, labels, uid, name, chain)
-            for since, until, labels in self._labelled.get(uid, [(-_FOREVER_MS, _FOREVER_MS, {})])
+            for since, until, labels in self._labelled.get(uid, _UNLABELLED)
         ]
 
     def _belonging(
         self, since: int, until: int, labels: KubeLabels, uid: str, name: PodName, chain: Sequence[OwnerKey]
     ) -> OwnershipSpan:
-        annotations = self._annotated.get(uid, {})
-        near = [labels, annotations, *(self._of_jobs.get(ref, {}) for ref in chain)]
-        places = [*near, self._of_namespaces.get(name.namespace, {})]
-        team, project, user, kueue, volcano = self._keys
+        near = [labels, self._annotated.get(uid, _NONE)]
+        near += (self._of_jobs[ref] for ref in chain if ref in self._of_jobs)
+        # Most pods have the labels of many, which are one object, and no others.
+        asked = (*map(id, near), name.namespace)
+        said = self._said.get(asked)
+        if said is None:
+            said = self._said[asked] = self._said_by(near, name.namespace)
         job = resolve_job([OwnerReference("v1", "Pod", name.pod, uid), *map(_as_owner, chain)])
+        return OwnershipSpan(since, until, job.kind.value, job.name, job.uid, *said)
+
+    def _said_by(self, near: Sequence[KubeLabels], namespace: str) -> _Said:
+        places = [*near, self._of_namespaces.get(namespace, _NONE)]
+        team, project, user, kueue, volcano = self._keys
         queue = _first(near, kueue)
         links = (WORKLOAD, KUEUE_GROUP) if queue else self._links
-        return OwnershipSpan(
-            since,
-            until,
-            job.kind.value,
-            job.name,
-            job.uid,
-            _first(near[:2], links),
-            queue or _first(near, volcano),
-            _first(places, team),
-            _first(places, project),
-            _first(places, user),
-        )
+        whose = _first(places, team), _first(places, project), _first(places, user)
+        return _first(near[:2], links), queue or _first(near, volcano), *whose
 
     def _chain(self, uid: str, name: PodName) -> list[OwnerKey]:
         """Owners from the direct one outwards."""
@@ -133,19 +136,19 @@ class PodOwners:
     def _owners_of_owners(self) -> Mapping[OwnerKey, tuple[str, str]]:
         found: dict[OwnerKey, tuple[str, str]] = {}
         for kind, metric, label in ksm.OWNERS_OF:
-            for series in self._all(metric, (*with_renamed(("namespace", label)), *_OWNER), _IS_CONTROLLER):
-                owner = _owner(series["metric"])
+            for labels in self._all(metric, (*with_renamed(("namespace", label)), *_OWNER), _IS_CONTROLLER):
+                owner = _owner(labels)
                 if owner is not None:
-                    found[own_label(series, "namespace"), kind, own_label(series, label)] = owner
+                    found[own_value(labels, "namespace"), kind, own_value(labels, label)] = owner
         return found
 
     def _labels_of_namespaces(self) -> Mapping[str, KubeLabels]:
         found = self._all(ksm.NAMESPACE_LABELS, (*with_renamed(("namespace",)), *self._labels))
-        return {own_label(series, "namespace"): series["metric"] for series in found}
+        return {own_value(labels, "namespace"): labels for labels in found}
 
     def _annotations_of_pods(self) -> Mapping[str, KubeLabels]:
         found = self._about(ksm.POD_ANNOTATIONS, self._annotations)
-        return {needed(series, "uid"): series["metric"] for series in found}
+        return dict(found)
 
     @property
     def _kinds(self) -> Sequence[tuple[str, str, str]]:
@@ -158,23 +161,22 @@ class PodOwners:
         own = () if (kind, metric, name) in ksm.OWNER_LABELS else tuple(plain)
         columns = tuple(dict.fromkeys((*with_renamed(("namespace", name)), *self._labels, *own)))
         found: dict[OwnerKey, KubeLabels] = {}
-        for series in self._all(metric, columns):
-            labels = series["metric"]
+        for labels in self._all(metric, columns):
             said = {plain[each]: labels[each] for each in own if labels.get(each)}
-            ref = own_label(series, "namespace"), kind, own_label(series, name)
+            ref = own_value(labels, "namespace"), kind, own_value(labels, name)
             found[ref] = {**said, **labels}
         return found
 
-    def _over_time(self) -> Mapping[str, list[tuple[int, int, KubeLabels]]]:
+    def _over_time(self) -> Mapping[str, _LabelTimes]:
         """By uid: the labels of a pod over time."""
         sets: dict[str, list[KubeLabels]] = defaultdict(list)
-        for series in self._about(ksm.POD_LABELS, self._labels):
-            sets[needed(series, "uid")].append(series["metric"])
+        for uid, labels in self._about(ksm.POD_LABELS, self._labels):
+            sets[uid].append(labels)
         several = {uid for uid, found in sets.items() if len(found) > 1}
         known = {uid: [(-_FOREVER_MS, _FOREVER_MS, found[0])] for uid, found in sets.items()}
         return {**known, **self._changes(several)}
 
-    def _changes(self, uids: Set[str]) -> Mapping[str, list[tuple[int, int, KubeLabels]]]:
+    def _changes(self, uids: Set[str]) -> Mapping[str, _LabelTimes]:
         """A change takes effect at the first scrape that shows it."""
         if not uids:
             return {}
@@ -185,7 +187,7 @@ class PodOwners:
             wanted = {name: series["metric"].get(name, "") for name in self._labels}
             for at in points(series)[0]:
                 seen[series["metric"].get("uid", "")][at] = wanted
-        found: dict[str, list[tuple[int, int, KubeLabels]]] = {}
+        found: dict[str, _LabelTimes] = {}
         for uid, labels in seen.items():
             times = sorted(labels)
             changes = [at for before, at in pairwise(times) if labels[before] != labels[at]]
@@ -194,23 +196,29 @@ class PodOwners:
             found[uid] = list(zip(since, until, values, strict=True))
         return found
 
-    def _about(self, metric: str, labels: Sequence[str], *only: PromQL) -> Iterable[ResultSeries]:
-        """Label sets by uid and ``labels``, of the pods of this window; of the series that match ``only``."""
+    def _about(self, metric: str, labels: Sequence[str], *only: PromQL) -> Iterator[tuple[str, KubeLabels]]:
+        """Uid and ``labels``, of those that are not empty, of the pods of this window; of the series that
+        match ``only``. Equal ones are one object."""
         if not self._reader.exports(metric, self._evidence):
-            return []
+            return
         gpus = over_time("last_over_time", self._reader.gpu_requests(), self._evidence.range_ms)
         latest = over_time("last_over_time", self._reader.select(metric, *only), self._evidence.range_ms)
         grouped = by("group", ("uid", *labels), where_any(latest, gpus, ("uid",)))
-        return [series for series in self._ask(grouped) if series["metric"].get("uid") in self._uids]
+        columns, _ = self._reader.columns(grouped, self._evidence.end_ms, ("uid", *labels))
+        known: dict[tuple[str, ...], KubeLabels] = {}
+        for uid, *values in zip(*columns, strict=True):
+            if uid in self._uids:
+                key = (*values,)
+                if key not in known:
+                    known[key] = {name: each for name, each in zip(labels, key, strict=True) if each}
+                yield uid, known[key]
 
-    def _all(self, metric: str, labels: Sequence[str], *only: PromQL) -> list[ResultSeries]:
+    def _all(self, metric: str, labels: Sequence[str], *only: PromQL) -> list[KubeLabels]:
         if not self._reader.exports(metric, self._evidence):
             return []
         latest = over_time("last_over_time", self._reader.select(metric, *only), self._evidence.range_ms)
-        return self._ask(by("group", labels, latest))
-
-    def _ask(self, expression: PromQL) -> list[ResultSeries]:
-        return self._reader.vector(expression, self._evidence.end_ms)
+        found = self._reader.vector(by("group", labels, latest), self._evidence.end_ms)
+        return [series["metric"] for series in found]
 
 
 def _owner(labels: KubeLabels) -> tuple[str, str] | None:
@@ -220,8 +228,8 @@ def _owner(labels: KubeLabels) -> tuple[str, str] | None:
     return (kind, name) if is_one else None
 
 
-def _owners_of_pods(found: Iterable[ResultSeries]) -> Mapping[str, tuple[str, str]]:
-    owners = ((needed(series, "uid"), _owner(series["metric"])) for series in found)
+def _owners_of_pods(found: Iterable[tuple[str, KubeLabels]]) -> Mapping[str, tuple[str, str]]:
+    owners = ((uid, _owner(labels)) for uid, labels in found)
     return {uid: owner for uid, owner in owners if owner is not None}
 
 

@@ -32,12 +32,7 @@ from gpucost.telemetry.evidence.evidence_rule import (
     lives,
 )
 from gpucost.telemetry.evidence.frame_rows import to_millis, unit_count
-from gpucost.telemetry.prometheus.cluster_reader import (
-    column,
-    numbers,
-    own_label,
-    points,
-)
+from gpucost.telemetry.prometheus.cluster_reader import own_label, points
 from gpucost.telemetry.prometheus.promql import (
     PromQL,
     by,
@@ -162,9 +157,9 @@ def _values(
     selector = reader.gpu_requests() if name == ksm.REQUESTS else reader.select(name, reader.is_gpu)
     read = over_time(function, selector, range_ms or evidence.range_ms)
     labels = (*_CONTAINER, *further)
-    result = reader.vector(by(operator, labels, reader.as_exported(read, _CONTAINER)), evidence.end_ms)
-    columns = zip(*(column(result, label) for label in labels), strict=True)
-    for found, value in zip(columns, numbers(result), strict=True):
+    asked = by(operator, labels, reader.as_exported(read, _CONTAINER))
+    columns, values = reader.columns(asked, evidence.end_ms, labels)
+    for *found, value in zip(*columns, values, strict=True):
         resource = reader.resource(found[5])
         if resource is None or not (found[4] or name == ksm.INIT_REQUESTS):
             continue
@@ -180,8 +175,9 @@ def _sidecars(reader: KubeStateReader, evidence: ScrapeEvidence) -> frozenset[tu
     """Uid and name of each restartable init container."""
     infos = reader.select(ksm.INIT_INFO, equals("restart_policy", "Always"))
     read = reader.as_exported(over_time("last_over_time", infos, evidence.range_ms), _CONTAINER)
-    result = reader.vector(by("group", ("uid", "container"), read), evidence.end_ms)
-    return frozenset(zip(column(result, "uid"), column(result, "container"), strict=True))
+    labels = ("uid", "container")
+    columns, _ = reader.columns(by("group", labels, read), evidence.end_ms, labels)
+    return frozenset(zip(*columns, strict=True))
 
 
 def _refuse_blindness(reader: KubeStateReader, evidence: ScrapeEvidence) -> None:
@@ -331,12 +327,13 @@ def _never_began(
     began = over_time(
         "last_over_time", reader.select((ksm.CONTAINER_INFO, ksm.INITIALIZED)), evidence.range_ms
     )
-    result = reader.vector(_of_gpus(reader, by("group", ("uid",), began), evidence), evidence.end_ms)
+    asked = _of_gpus(reader, by("group", ("uid",), began), evidence)
+    (shown,), _ = reader.columns(asked, evidence.end_ms, ("uid",))
     refusals = reader.select(ksm.STATUS_REASON, one_of("reason", ksm.REFUSALS))
     latest = by("max", ("uid",), over_time("last_over_time", refusals, evidence.range_ms))
-    said = reader.vector(_of_gpus(reader, latest, evidence), evidence.end_ms)
-    refused = {uid for uid, is_so in zip(column(said, "uid"), numbers(said), strict=True) if is_so == 1}
-    without = ended - {*column(result, "uid")} if result else frozenset()
+    (uids,), said = reader.columns(_of_gpus(reader, latest, evidence), evidence.end_ms, ("uid",))
+    refused = {uid for uid, is_so in zip(uids, said, strict=True) if is_so == 1}
+    without = ended - {*shown} if shown else frozenset()
     return frozenset(ended & refused | without)
 
 
@@ -357,12 +354,10 @@ def _claims(
 ) -> Mapping[str, Mapping[str, float]]:
     """By uid: each of these timestamps of its object, by metric."""
     latest = over_time("last_over_time", reader.select(names), evidence.range_ms)
-    result = reader.vector(
-        _of_gpus(reader, by("max", ("__name__", "uid"), latest), evidence), evidence.end_ms
-    )
+    asked = _of_gpus(reader, by("max", ("__name__", "uid"), latest), evidence)
+    (of, uids), values = reader.columns(asked, evidence.end_ms, ("__name__", "uid"))
     claims: dict[str, dict[str, float]] = defaultdict(dict)
-    keys = zip(column(result, "__name__"), column(result, "uid"), strict=True)
-    for (name, uid), value in zip(keys, numbers(result), strict=True):
+    for name, uid, value in zip(of, uids, values, strict=True):
         claims[uid][name] = value
     return claims
 
@@ -371,16 +366,16 @@ def _ended(reader: KubeStateReader, evidence: ScrapeEvidence) -> Mapping[str, in
     """By uid: how many samples showed it ended; None where no phase of any pod is exported."""
     phases = reader.select(ksm.PHASE, one_of("phase", ksm.ENDED_PHASES))
     counted = by("sum", ("uid",), over_time("sum_over_time", phases, evidence.range_ms))
-    result = reader.vector(_of_gpus(reader, counted, evidence), evidence.end_ms)
-    found = dict(zip(column(result, "uid"), map(whole_count, numbers(result)), strict=True))
-    return found or None
+    (uids,), values = reader.columns(_of_gpus(reader, counted, evidence), evidence.end_ms, ("uid",))
+    return dict(zip(uids, map(whole_count, values), strict=True)) or None
 
 
 def _completed(reader: KubeStateReader, evidence: ScrapeEvidence) -> Mapping[str, int]:
     """As ``_ended``, by the completion times alone: the best there is where phases are not exported."""
     counted = over_time("count_over_time", reader.select(ksm.COMPLETED), evidence.range_ms)
-    result = reader.vector(_of_gpus(reader, by("sum", ("uid",), counted), evidence), evidence.end_ms)
-    return dict(zip(column(result, "uid"), map(whole_count, numbers(result)), strict=True))
+    asked = _of_gpus(reader, by("sum", ("uid",), counted), evidence)
+    (uids,), values = reader.columns(asked, evidence.end_ms, ("uid",))
+    return dict(zip(uids, map(whole_count, values), strict=True))
 
 
 def _odd_spans(
