@@ -37,12 +37,13 @@ from gpucost.service.detection.loop import DetectorStatus
 from gpucost.service.ingest.loop import IngestLoop
 from gpucost.service.ingest.retention_loop import RetentionLoop, RetentionRun
 from gpucost.service.ingest.status import LoopStatus
+from gpucost.service.reporting.month_forecasts import keep_forecasts
 from gpucost.service.settings.model import Settings
 from gpucost.service.wiring.access import build_authenticator, build_login
 from gpucost.service.wiring.advisor import build_advising, build_foretelling
 from gpucost.service.wiring.configuration import ServiceConfiguration, fingerprint, read_as_seen
 from gpucost.service.wiring.detection import build_detect_loop
-from gpucost.service.wiring.ledger import accounts_of
+from gpucost.service.wiring.ledger import accounts_of, build_reporting
 from gpucost.service.wiring.notifications import build_news
 from gpucost.service.wiring.pipeline import build_pipeline, rules_of
 from gpucost.service.wiring.source_checks import build_strangers
@@ -162,7 +163,11 @@ class ServiceRuntime:
             detectors = build_detect_loop(settings, pipeline, detect_status, state, stop)
             running._thread("gpucost-detectors", detectors.run)
         retaining = RetentionRun(ledger, settings.retention, now)
-        running._thread("gpucost-retention", RetentionLoop(retaining, status, wait=stop.wait).run)
+        reporting = build_reporting(ledger, parts.teams)
+        retention = RetentionLoop(
+            retaining, status, wait=stop.wait, daily=lambda: keep_forecasts(reporting, now())
+        )
+        running._thread("gpucost-retention", retention.run)
         if news is not None:
             running._thread("gpucost-news", news.telling.run)
             running._thread("gpucost-sender", news.send)

@@ -36,6 +36,7 @@ from gpucost.ledger.db.records import (
 )
 from gpucost.ledger.ledger import Ledger
 from gpucost.ledger.retention.rollup import DayAddedUp
+from gpucost.ledger.stores.kept_forecasts import KeptForecast
 from gpucost.ledger.stores.predictions import WaitPrediction
 from gpucost.ledger.usage.job_index import NamedJob
 from gpucost.ledger.usage.query import DIMENSIONS, MEASURES
@@ -61,6 +62,7 @@ __all__ = [
     "IngestResult",
     "JobRun",
     "JobUse",
+    "KeptForecast",
     "LateLines",
     "Ledger",
     "LedgerState",

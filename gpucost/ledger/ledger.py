@@ -4,7 +4,8 @@ A facade: each method opens a transaction and makes one call into a wing (``usag
 ``retention``); SQL stands there and in ``sealed``, and nowhere outside ``gpucost.ledger``. Base classes hold
 what has a topic of its own: RetentionStore (rollups, pruning), SealingStore (months in files),
 NotificationStore (the outbox of messages), KeyRing (API keys), SessionRing (login sessions), NodeIdentities
-(machines of nodes), JobHistory (runs of jobs), JobIndex (jobs by name), NameSearch (names by a part of them).
+(machines of nodes), ForecastShelf (past forecasts), JobHistory (runs of jobs), JobIndex (jobs by name),
+NameSearch (names by a part of them).
 
 What every method promises:
 
@@ -58,6 +59,7 @@ from gpucost.ledger.retention.rollup import RetentionStore
 from gpucost.ledger.sealed.sealed_reader import SealedStore
 from gpucost.ledger.stores import findings, predictions
 from gpucost.ledger.stores.api_keys import KeyRing
+from gpucost.ledger.stores.kept_forecasts import ForecastShelf
 from gpucost.ledger.stores.node_identities import NodeIdentities
 from gpucost.ledger.stores.notifications import NotificationStore
 from gpucost.ledger.stores.predictions import MOST_FORETOLD, WaitPrediction
@@ -86,6 +88,7 @@ class Ledger(
     KeyRing,
     SessionRing,
     NodeIdentities,
+    ForecastShelf,
     JobHistory,
     JobIndex,
     NameSearch,

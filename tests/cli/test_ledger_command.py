@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 from gpucost.access.keys import KeyRecord
 from gpucost.access.principal import AccessRole
 from gpucost.cli.application import app
-from gpucost.domain.errors import InputError
+from gpucost.domain.errors import InputError, LedgerUnavailable
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, Window
 from gpucost.ledger import Ledger
@@ -229,6 +229,22 @@ def test_the_loop_folds_and_counts_what_fails(url: str, caplog: pytest.LogCaptur
         loop.run()
         assert ledger.folded(MONTH) is not None
     assert pauses == [600.0, 86_400.0, 86_400.0]
+
+
+def test_what_is_written_of_each_day_comes_first_and_its_failure_stops_nothing(url: str) -> None:
+    fill(url)
+    status, called = LoopStatus(), list[int]()
+
+    def daily() -> None:
+        called.append(1)
+        raise LedgerUnavailable("not now")
+
+    with Ledger.open(url, now=lambda: NOW_MS) as ledger:
+        due_ms = MONTH.window.end_ms + 400 * DAY_MS
+        retaining = RetentionRun(ledger, RetentionSettings(), lambda: due_ms)
+        RetentionLoop(retaining, status, wait=lambda _: False, daily=daily).turn()
+        assert ledger.folded(MONTH) is not None
+    assert (called, status.other_errors()) == ([1], {"LedgerUnavailable": 1})
 
 
 def test_the_loop_seals_what_is_due_once(

@@ -33,7 +33,7 @@ ADMIN = "for who keeps the ledger, on the command line beside the database"
 WITHOUT_SCOPE = {
     **dict.fromkeys(("ingest", "write_batch", "settle", "close_month", "adjust", "write_waste"), WRITES),
     **dict.fromkeys(("save_findings", "foretell", "score_foretold", "fold", "forget", "add_up_days"), WRITES),
-    **dict.fromkeys(("identify_nodes", "note"), WRITES),
+    **dict.fromkeys(("identify_nodes", "keep_forecasts", "note"), WRITES),
     **dict.fromkeys(("frontier", "unassessed", "live_findings", "foretold"), OWN),
     "final_waste": "for /metrics, which is bounded where it is answered (gpucost.api.metrics.collector)",
     "rates": "prices by ids that only scoped lines name",
@@ -90,7 +90,7 @@ SERVED = {
     "service/reporting/focus_exports.py": {"foretold", "mark", "month", "month_state", "note", "rates"},
     # Waits of teams that hold something in scoped lines; prices by ids of scoped lines.
     "service/reporting/jobs_ahead.py": {"foretold"},
-    "service/reporting/month_forecasts.py": {"rates"},
+    "service/reporting/month_forecasts.py": {"keep_forecasts", "rates"},
     # Adjustments are booked by who sees all teams and clusters.
     "service/reporting/invoice_imports.py": {"adjust", "month", "note"},
     "service/reporting/month_closing.py": {"folded"},  # told to who sees every cluster

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from fastapi.testclient import TestClient
 
@@ -19,7 +21,7 @@ from gpucost.ledger import Ledger, WaitPrediction
 from gpucost.reports.month.month_end import cost_ahead
 from gpucost.reports.month.work_ahead import daily_cost
 from gpucost.service.reporting.jobs_ahead import work_ahead
-from gpucost.service.reporting.month_forecasts import forecast_score, month_forecast
+from gpucost.service.reporting.month_forecasts import forecast_score, keep_forecasts, month_forecast
 from gpucost.service.reporting.report_service import ReportService
 from gpucost.service.settings.api import ApiSettings
 from tests.support.ledgers import new_ledger
@@ -42,17 +44,19 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ledger]:
 def filled(folder: Path, span: Window, rate: Rate = PRICE) -> Iterator[Ledger]:
     with Ledger.open(new_ledger(folder / "ledger.db"), now=lambda: span.end_ms + HOUR_MS) as found:
         for day, window in enumerate(span.split(DAY_MS)):
-            found.ingest(
-                "c",
-                window,
-                lines_of(window, 8, 6 * day, 1).assign(rate_id=rate.rate_id),
-                observed_ms=DAY_MS,
-                rates={rate.rate_id: rate},
-                source="test",
-                code_version="test",
-                settle=True,
-            )
+            ingest(found, window, lines_of(window, 8, 6 * day, 1).assign(rate_id=rate.rate_id), rate)
         yield found
+
+
+def ingest(ledger: Ledger, window: Window, lines: pd.DataFrame, rate: Rate = PRICE) -> None:
+    ledger.ingest(
+        *("c", window, lines),
+        observed_ms=DAY_MS,
+        rates={rate.rate_id: rate},
+        source="test",
+        code_version="test",
+        settle=True,
+    )
 
 
 def test_what_is_left_goes_on_as_before(ledger: Ledger) -> None:
@@ -117,6 +121,30 @@ def test_what_nobody_held_is_forecast_too(ledger: Ledger) -> None:
     assert (found.unallocated.team, found.unallocated.expected_nano) == ("__unallocated__", 0)
 
 
+def test_what_was_said_is_kept_once_and_scored_by_what_came(tmp_path: Path) -> None:
+    """On the 11th 31 days are expected, 10 have passed. The last 21 days cost twice as much: 52 come."""
+    end_ms = MONTH.window.end_ms
+    with filled(tmp_path, Window(FIRST_MS, UNTIL_MS)) as ledger:
+        reporting = ReportService(ledger, "test", {})
+        assert keep_forecasts(reporting, UNTIL_MS) == 1
+        assert keep_forecasts(reporting, UNTIL_MS + HOUR_MS) == 0, "what was said first stays"
+        [kept] = ledger.kept_forecasts()
+        assert (kept.month, kept.team, kept.as_of_ms, kept.days_left) == ("2026-10", "team-00", UNTIL_MS, 21)
+        assert kept.expected_nano == 31 * DAILY
+        assert forecast_score(reporting, EVERYTHING).kept == (), "the month goes on"
+        for day, window in enumerate(Window(UNTIL_MS, end_ms).split(DAY_MS), 40):
+            lines = lines_of(window, 8, 6 * day, 1)
+            lines["nano"] *= 2
+            ingest(ledger, window, lines)
+        assert keep_forecasts(reporting, end_ms - 1) == 0, "nothing is left to expect"
+        [found] = forecast_score(reporting, EVERYTHING).kept
+        own = Scope(frozenset({"team-00"}))
+        assert forecast_score(reporting, own).kept == (found,)
+        assert forecast_score(reporting, Scope(frozenset({"others"}))).kept == ()
+        assert ledger.kept_forecasts(scope=Scope(None, frozenset({"c"}))) == ()
+    assert (found.days_left, found.forecasts, found.coverage, found.wape) == (21, 1, 0, Fraction(21, 52))
+
+
 def test_jobs_that_run_or_wait_at_the_ledgers_end_are_counted(tmp_path: Path) -> None:
     """All runs took an hour, but one that holds eight GPUs all of the last day: it costs as much an hour yet.
     24 GPUs wait; their job begins after two days, and takes an hour."""
@@ -124,13 +152,7 @@ def test_jobs_that_run_or_wait_at_the_ledgers_end_are_counted(tmp_path: Path) ->
     with filled(tmp_path, Window(FIRST_MS, last.start_ms)) as ledger:
         lines = lines_of(last, 8, 6 * 39, 1)
         lines["last_ms"], lines["board_ms"], lines["nano"] = last.end_ms, DAY_MS, lines["nano"] * 24
-        ledger.ingest(
-            *("c", last, lines),
-            observed_ms=DAY_MS,
-            rates={PRICE.rate_id: PRICE},
-            source="test",
-            code_version="test",
-        )
+        ingest(ledger, last, lines)
         reporting = ReportService(ledger, "test", {})
         before = month_forecast(reporting, EVERYTHING, MONTH, UNTIL_MS)
         asked_ms, p50_ms = UNTIL_MS - HOUR_MS, 2 * DAY_MS + HOUR_MS

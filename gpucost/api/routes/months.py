@@ -178,7 +178,7 @@ async def get_forecast(principal: Reader, known: KnownServices, month: MonthText
 )
 async def get_forecast_score(principal: Reader, known: KnownServices) -> Response:
     """How past forecasts of month's ends did, of the teams that the caller may see: coverage of their
-    intervals, WAPE and MASE by days left."""
+    intervals, WAPE and MASE by days left; of those that were kept, and of others made again."""
 
     def make() -> ResponseBody:
         return _json(forecast_score(known.reporting, principal.scope))

@@ -223,8 +223,8 @@ def forecast_month(
 
 @forecast_app.command("score")
 def forecast_scores(ctx: typer.Context, format_: Format = "table", output: Output = None) -> None:
-    """How past forecasts did: the part that intervals kept, WAPE and MASE, by days left. They are made again
-    from the ledger, as it was known then."""
+    """How past forecasts did: the part that intervals kept, WAPE and MASE, by days left. Of those that were
+    kept, and of others made again from the ledger, as it was known then."""
     from gpucost.domain.scope import EVERYTHING
     from gpucost.reports.base.document import to_json
     from gpucost.reports.render.terminal_budgets import print_score

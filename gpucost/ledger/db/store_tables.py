@@ -3,8 +3,8 @@
 Findings, which describe the present: they change, and their events, which only grow, record how.
 Conversations and their deliveries (what was sent to channels, and what is on its way); alert groups as
 Alertmanager sent them, until they are processed; API keys (what each may do, never its secret); login
-sessions, until a day after they have ended; wait predictions of the last 90 days; and which machines nodes
-are.
+sessions, until a day after they have ended; wait predictions of the last 90 days; which machines nodes are;
+and forecasts of month's ends of the last 400 days.
 """
 
 from __future__ import annotations
@@ -221,6 +221,26 @@ class NodeIdentityRow(LedgerModel, table=True):
 
 
 NODE_IDENTITY = table_of(NodeIdentityRow)
+
+
+class KeptForecastRow(LedgerModel, table=True):
+    """What a team was expected to have held at the end of a month, as it was said first."""
+
+    __tablename__ = "kept_forecast"
+    __table_args__ = (
+        CheckConstraint("low_nano <= expected_nano AND expected_nano <= high_nano", name="interval"),
+        {"sqlite_with_rowid": False},
+    )
+    month: str = Field(primary_key=True)
+    team: str = Field(primary_key=True)
+    as_of_ms: int = big_int(primary_key=True)
+    days_left: int = big_int()
+    expected_nano: int = big_int()
+    low_nano: int = big_int()
+    high_nano: int = big_int()
+
+
+KEPT_FORECAST = table_of(KeptForecastRow)
 
 
 UNRESOLVED = "state <> 'resolved'"

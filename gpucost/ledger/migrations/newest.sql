@@ -19,7 +19,7 @@ CREATE TABLE alembic_version (
 	version_num VARCHAR(32) NOT NULL, 
 	CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num)
 );
-INSERT INTO "alembic_version" VALUES('0017');
+INSERT INTO "alembic_version" VALUES('0018');
 CREATE TABLE alert_group (
 	"key" VARCHAR NOT NULL, 
 	content TEXT NOT NULL, 
@@ -179,6 +179,20 @@ CREATE TABLE holder (
 	CONSTRAINT pk_holder PRIMARY KEY (id), 
 	CONSTRAINT uq_holder_content_key UNIQUE (content_key)
 );
+CREATE TABLE kept_forecast (
+	month VARCHAR NOT NULL, 
+	team VARCHAR NOT NULL, 
+	as_of_ms BIGINT NOT NULL, 
+	days_left BIGINT NOT NULL, 
+	expected_nano BIGINT NOT NULL, 
+	low_nano BIGINT NOT NULL, 
+	high_nano BIGINT NOT NULL, 
+	CONSTRAINT pk_kept_forecast PRIMARY KEY (month, team, as_of_ms), 
+	CONSTRAINT ck_kept_forecast_interval CHECK (low_nano <= expected_nano AND expected_nano <= high_nano)
+)
+ WITHOUT ROWID
+
+;
 CREATE TABLE ledger_meta (
 	id INTEGER NOT NULL, 
 	currency VARCHAR NOT NULL, 

@@ -16,7 +16,7 @@ Teams with a short history, or days that are not known, have no forecast, and ``
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -84,18 +84,35 @@ class ForecastOrigin:
 
 @dataclass(frozen=True, slots=True)
 class ForecastScore:
-    """How past forecasts of month's ends did. They are made again from the ledger, day by day as it was known
-    then: the same history gives the same forecast."""
+    """How past forecasts of month's ends did: ``kept`` are those that ``gpucost serve`` said day by day, with
+    the jobs that ran and waited then. ``origins`` are made again from the ledger, as if it had been asked:
+    of months before it was, too, and of the days alone."""
 
     months: tuple[Month, ...]
     currency: str
     nominal: Fraction
     origins: tuple[ForecastOrigin, ...]
+    kept: tuple[ForecastOrigin, ...] = ()
 
 
 SCORED_DAYS = (5, 10, 15, 20, 25)
 """Days of a month at whose end its forecasts are scored."""
 _WEEK = 7
+
+
+def score_kept(
+    kept: Iterable[tuple[MonthEnd, int]], costs: Mapping[str, Sequence[int]], first: int, days: int
+) -> dict[int, list[tuple[MonthEnd, int, float]]]:
+    """As ``score_month``, of forecasts as they were said, each with the number of days that were known."""
+    found: dict[int, list[tuple[MonthEnd, int, float]]] = {}
+    for end, day in kept:
+        own, until = costs.get(end.team, [0] * (first + days)), first + day
+        if day not in SCORED_DAYS or day >= days or end.expected_nano is None:
+            continue
+        a_day = (end.expected_nano - sum(own[first:until])) / (days - day)
+        error = scaled_error(own[:until], own[until : first + days], a_day)
+        found.setdefault(days - day, []).append((end, sum(own[first : first + days]), error))
+    return found
 
 
 def score_month(
@@ -116,7 +133,11 @@ def score_month(
             (
                 end,
                 sum(costs[team][first : first + days]),
-                _scaled(known[team], costs[team][until : until + left]),
+                scaled_error(
+                    known[team],
+                    costs[team][until : until + left],
+                    daily_forecast([float(day) for day in known[team]]),
+                ),
             )
             for team, end in ends.items()
             if end.expected_nano is not None
@@ -129,11 +150,12 @@ def _from_first(days: Sequence[int]) -> Sequence[int]:
     return days[begun:]
 
 
-def _scaled(history: Sequence[int], after: Sequence[int]) -> float:
-    """Mean absolute error of the days after, over that of a week before in the history; 0 without one."""
+def scaled_error(history: Sequence[int], after: Sequence[int], forecast: float) -> float:
+    """Mean absolute error of ``forecast``, of each of the days after, over that of a week before in the
+    history; 0 without one."""
+    history = _from_first(history)
     naive = [abs(history[at] - history[at - _WEEK]) for at in range(_WEEK, len(history))]
     scale = sum(naive) / len(naive) if naive else 0.0
-    forecast = daily_forecast([float(day) for day in history])
     error = sum(abs(day - forecast) for day in after) / len(after)
     return error / scale if scale else 0.0
 

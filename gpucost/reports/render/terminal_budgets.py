@@ -14,7 +14,7 @@ from rich.text import Text
 from gpucost.reports.base import display
 from gpucost.reports.month.budget_status import ACTUAL, BudgetReport, BudgetStatus, exceed_words
 from gpucost.reports.month.cost_incidents import IncidentReport, TeamIncident
-from gpucost.reports.month.month_end import ForecastScore, MonthForecast
+from gpucost.reports.month.month_end import ForecastOrigin, ForecastScore, MonthForecast
 from gpucost.reports.render.terminal_parts import filled, print_parts, shown_name
 
 _LONGEST = 200
@@ -148,6 +148,19 @@ def print_score(found: ForecastScore, console: Console) -> None:
             [Text("No past forecast can be scored yet: it takes a month that is known whole.")], console
         )
         return
+    months = ", ".join(map(str, found.months))
+    parts = [
+        _score_table(f"Forecasts of the month's end, made again: {months}", found.origins, console.width)
+    ]
+    note = f"Intervals are to keep {display.percent(found.nominal)}. MASE: 1 is the same day a week before."
+    if found.kept:
+        parts.insert(0, _score_table("Forecasts as they were said", found.kept, console.width))
+    else:
+        note += " None of what was said then is kept: gpucost serve keeps forecasts, day by day."
+    print_parts([*parts, Text(note, "dim")], console)
+
+
+def _score_table(title: str, origins: Sequence[ForecastOrigin], width: int) -> Table:
     rows = [
         [
             Text(str(each.days_left)),
@@ -156,13 +169,9 @@ def print_score(found: ForecastScore, console: Console) -> None:
             Text(display.percent(each.wape, 1)),
             Text(display.MISSING if each.mase is None else f"{float(each.mase):.2f}"),
         ]
-        for each in found.origins
+        for each in origins
     ]
-    months = ", ".join(map(str, found.months))
-    heads = ["days left", "forecasts", "kept", "WAPE", "MASE"]
-    title = f"Forecasts of the month's end: {months}"
-    note = f"Intervals are to keep {display.percent(found.nominal)}. MASE: 1 is the same day a week before."
-    print_parts([filled(title, heads, rows, set(), console.width), Text(note, "dim")], console)
+    return filled(title, ["days left", "forecasts", "kept", "WAPE", "MASE"], rows, set(), width)
 
 
 def print_incidents(found: IncidentReport, console: Console) -> None:

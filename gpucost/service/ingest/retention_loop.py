@@ -1,5 +1,5 @@
 """Once a day: days of an earlier release are added up, closed months that are old enough are rolled up or
-moved into files, and rows past their retention are deleted."""
+moved into files, rows past their retention are deleted, and what is kept of each day is written."""
 
 from __future__ import annotations
 
@@ -72,9 +72,18 @@ class RetentionRun:
 
 
 class RetentionLoop:
-    """``wait`` pauses for seconds, or less when a stop is requested, and says whether one was."""
+    """``wait`` pauses for seconds, or less when a stop is requested, and says whether one was. ``daily`` is
+    called first, and writes what is kept of each day."""
 
-    def __init__(self, retaining: RetentionRun, status: LoopStatus, *, wait: Callable[[float], bool]) -> None:
+    def __init__(
+        self,
+        retaining: RetentionRun,
+        status: LoopStatus,
+        *,
+        wait: Callable[[float], bool],
+        daily: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._daily = daily
         self._retaining = retaining
         self._status = status
         self._wait = wait
@@ -88,28 +97,35 @@ class RetentionLoop:
 
     def turn(self) -> None:
         """Every failure is logged and counted (gpucost_errors_total), and tried again the next day."""
+        self._guarded(self._daily)
+        self._guarded(self._retain)
+
+    def _guarded(self, step: Callable[[], object]) -> None:
         try:
-            self._add_up_days()
-            for each in self._retaining.fold():
-                if isinstance(each, FoldRefused):
-                    self._failed(each)
-                else:
-                    logger.info("%s", fold_message(each))
-            for done in self._retaining.seal():
-                if isinstance(done, SealRefused):
-                    self._failed(done)
-                else:
-                    logger.info("%s", seal_message(done))
-                if self._wait(0):
-                    return
-            forgotten = self._retaining.forget()
-            if forgotten != PruningResult(0, 0, 0, 0, 0):
-                logger.info("forgotten: %s", forgotten_words(forgotten))
+            step()
         except LedgerError as error:
             self._failed(error)
         except Exception as error:
             logger.exception("retention: unexpected error")
             self._status.failed(error)
+
+    def _retain(self) -> None:
+        self._add_up_days()
+        for each in self._retaining.fold():
+            if isinstance(each, FoldRefused):
+                self._failed(each)
+            else:
+                logger.info("%s", fold_message(each))
+        for done in self._retaining.seal():
+            if isinstance(done, SealRefused):
+                self._failed(done)
+            else:
+                logger.info("%s", seal_message(done))
+            if self._wait(0):
+                return
+        forgotten = self._retaining.forget()
+        if forgotten != PruningResult(0, 0, 0, 0, 0):
+            logger.info("forgotten: %s", forgotten_words(forgotten))
 
     def _add_up_days(self) -> None:
         done = 0

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 
 from gpucost.domain.buckets import UNALLOCATED, Bucket
-from gpucost.domain.scope import Scope
-from gpucost.domain.time import DAY_MS, Month, Window, iso
-from gpucost.ledger import WindowInfo
+from gpucost.domain.scope import EVERYTHING, Scope
+from gpucost.domain.time import DAY_MS, Month, Window, iso, parse_instant
+from gpucost.ledger import KeptForecast, WindowInfo
 from gpucost.reports.base.values import STEP
 from gpucost.reports.month.month_end import (
     COVERAGE,
@@ -21,6 +21,7 @@ from gpucost.reports.month.month_end import (
     MonthEnd,
     MonthForecast,
     month_ends,
+    score_kept,
     score_month,
     scored,
 )
@@ -112,11 +113,12 @@ def _committed(
 
 
 def forecast_score(reporting: ReportService, scope: Scope) -> ForecastScore:
-    """How forecasts of months did of which the ledger knows every day: each is made again from the days that
-    were known then."""
+    """How forecasts of months did of which the ledger knows every day: those that were kept, and each made
+    again from the days that were known then."""
     extent = reporting.ledger.extent(scope=scope)
     months: list[Month] = []
     found: dict[int, list[tuple[MonthEnd, int, float]]] = defaultdict(list)
+    kept: dict[int, list[tuple[MonthEnd, int, float]]] = defaultdict(list)
     if extent is not None:
         known = known_days(reporting.ledger.windows(extent, scope=scope))
         whole = [each for each in reporting.months(scope) if _is_known(each.window, known)]
@@ -128,11 +130,49 @@ def forecast_score(reporting: ReportService, scope: Scope) -> ForecastScore:
             days = range(start_ms, month.window.end_ms, DAY_MS)
             by_team = {team: [by_day.get(day, 0) for day in days] for team, by_day in costs.items()}
             first = (month.window.start_ms - start_ms) // DAY_MS
-            made = score_month(by_team, first, month.window.length_ms // DAY_MS)
+            length = month.window.length_ms // DAY_MS
             months.append(month)
-            for left, rows in made.items():
+            for left, rows in score_month(by_team, first, length).items():
                 found[left] += rows
-    return ForecastScore(tuple(months), reporting.currency, COVERAGE, scored(found))
+            said = _said(reporting, scope, month)
+            for left, rows in score_kept(said, by_team, first, length).items():
+                kept[left] += rows
+    return ForecastScore(tuple(months), reporting.currency, COVERAGE, scored(found), scored(kept))
+
+
+def _said(reporting: ReportService, scope: Scope, month: Month) -> list[tuple[MonthEnd, int]]:
+    """The forecasts of a month that were kept, each with the number of its days that were known."""
+    return [
+        (
+            MonthEnd(each.team, each.expected_nano, each.low_nano, each.high_nano, each.days_left),
+            (each.as_of_ms - month.window.start_ms) // DAY_MS,
+        )
+        for each in reporting.ledger.kept_forecasts(scope=scope, month=month)
+    ]
+
+
+def keep_forecasts(reporting: ReportService, now_ms: int) -> int:
+    """Keep what the month that goes on is expected to cost, of every team with a forecast; how many are new.
+    What was said of the same day before stays."""
+    month = Month.of(now_ms)
+    made = month_forecast(reporting, EVERYTHING, month, now_ms)
+    if made is None:
+        return 0
+    return reporting.ledger.keep_forecasts(
+        [
+            KeptForecast(
+                str(month),
+                each.team,
+                parse_instant(made.as_of, "as_of"),
+                each.days_left,
+                each.expected_nano,
+                each.low_nano,
+                each.high_nano,
+            )
+            for each in made.teams
+            if each.expected_nano is not None and each.low_nano is not None and each.high_nano is not None
+        ]
+    )
 
 
 def _is_known(span: Window, known: frozenset[int]) -> bool:
