@@ -15,6 +15,7 @@ from gpucost.advisor.replay.scenario_run import run_scenario
 from gpucost.advisor.replay.what_if_change import WhatIfChange
 from gpucost.attribution.frames import conform
 from gpucost.attribution.teams import TeamRules
+from gpucost.cluster.objects.volcano import VolcanoQueue
 from gpucost.contract.frames import DEMAND, QUOTAS
 from gpucost.domain.errors import InputError
 from gpucost.domain.time import HOUR_MS, Window
@@ -23,6 +24,7 @@ from gpucost.service.replay.observed_history import ObservedCluster
 from gpucost.telemetry.recorded_source import RecordedSource, record
 from tests.advisor import worlds
 from tests.advisor.worlds import Topology, meta
+from tests.cluster import builders
 from tests.support.frames import START, build, node, pd, pod, units
 
 DAY = Window(START, START + 24 * HOUR_MS)
@@ -121,6 +123,61 @@ def test_a_time_of_which_the_source_has_nothing_is_refused(tmp_path: Path) -> No
     of = ObservedCluster(RecordedSource(tmp_path / "recording"), "c", later, TeamRules.parse(TEAMS, "t"))
     with pytest.raises(InputError, match="holds something"):
         of.history("2027-11")
+
+
+def test_queues_and_gangs_of_volcano_are_in_the_history(tmp_path: Path) -> None:
+    """One node of two is taken until 2:00. ``second`` waits since 1:00 with two pods and needs one; of what
+    its queue deserves the source saw a step at 1:30."""
+    own = {"job": "second", "job_uid": "second", "workload": "second", "queue": "batch"}
+    first = {"job": "first", "job_uid": "first", "workload": "first", "queue": "batch"}
+    frames = build(
+        [
+            pod("first-0", (0.25, 2), 8, node="n0", **first),
+            *(pod(f"second-{n}", (2, 4), 8, node=f"n{n}", **own) for n in (0, 1)),
+        ],
+        [node(each) for each in ("n0", "n1")],
+        [units(8, name=each) for each in ("n0", "n1")],
+    )
+    wait = row_of(
+        DEMAND, namespace="research", job="second", job_uid="second", resource="nvidia.com/gpu", pods=2,
+        units=16, start_ms=START + HOUR_MS, end_ms=START + 2 * HOUR_MS, layer="quota",
+    )  # fmt: skip
+    half_ms = START + 3 * HOUR_MS // 2
+    seen = row_of(
+        QUOTAS, scheduler="volcano", queue="batch", cohort="root", resource="nvidia.com/gpu", nominal=8.0,
+        borrowing_limit=None, lending_limit=None, used=8.0,
+    )  # fmt: skip
+    quotas = [{**seen, "end_ms": half_ms}, {**seen, "start_ms": half_ms, "nominal": 16.0}]
+    frames = replace(
+        frames,
+        demand=conform(pd.DataFrame([wait]), DEMAND),
+        quotas=conform(pd.DataFrame(quotas), QUOTAS),
+    )
+    record(tmp_path / "recording", frames)
+    group = builders.pod_group("second", 1, rest={"queue": "batch"}, namespace="research")
+    known = builders.state(VolcanoQueue(builders.meta("batch", ""), weight=3, state="Open"), group)
+    source, teams = RecordedSource(tmp_path / "recording"), TeamRules.parse(TEAMS, "teams.yaml")
+    found = ObservedCluster(source, "c", DAY, teams, state=known).history("2026-10-01")
+    assert found.kueue is None
+    assert found.volcano is not None
+    queue = found.volcano.queues["batch"]
+    assert (queue.weight, queue.deserved) == (3, {"nvidia.com/gpu": 8})
+    assert [(at_ms, each.deserved) for at_ms, each in found.volcano.changes] == [
+        (half_ms, {"nvidia.com/gpu": 16})
+    ]
+    jobs = {each.uid: each for each in found.jobs}
+    assert {uid: (each.queue, each.min_member) for uid, each in jobs.items()} == {
+        "first": ("batch", 0),
+        "second": ("batch", 1),
+    }
+    assert any(each.startswith("queues of Volcano: weights") for each in found.limits)
+
+    def start_of(history: ReplayHistory) -> int:
+        return run_scenario(history).outcome.stories["second"].admissions[0].at_ms
+
+    assert start_of(found) == START + HOUR_MS
+    whole = replace(found, jobs=(jobs["first"], replace(jobs["second"], min_member=0)))
+    assert start_of(whole) == START + 2 * HOUR_MS
 
 
 def test_a_pool_has_the_prices_of_its_nodes_over_time() -> None:

@@ -32,16 +32,18 @@ def refuse_foreign(
     if kueue is None:
         named = "queues" if change.queues else "cohorts" if change.cohorts else ""
         if named or (change.scheduler is not None and change.scheduler.rules is None):
+            of = "plain FIFO" if history.volcano is None else "Volcano, whose queues are under volcano"
             raise InputError(
                 f"{where}{named or 'scheduler'}",
                 ErrorRemark("no queue of Kueue"),
-                "nodes, prices and priorities: the history is of plain FIFO; scheduler.rules: kueue makes "
+                f"nodes, prices and priorities: the history is of {of}; scheduler.rules: kueue makes "
                 "queues of its pools",
             )
     else:
         _refuse_cohorts(where, change, kueue)
         for n, queue in enumerate(change.queues):
             _refuse_queue(f"{where}queues[{n}]", queue, change, kueue, history)
+    _refuse_volcano(where, change, pools, history)
     _refuse_pools(where, change, pools, history)
     _refuse_jobs(where, change, history)
 
@@ -64,6 +66,7 @@ def _dated(change: WhatIfChange) -> Iterator[tuple[str, DatedChange]]:
     lists: Mapping[str, Sequence[DatedChange]] = {
         "queues": change.queues,
         "cohorts": change.cohorts,
+        "volcano": change.volcano,
         "priorities": change.priorities,
         "nodes": change.nodes,
         "prices": change.prices,
@@ -141,6 +144,18 @@ def _refuse_circle(where: str, cohorts: Sequence[CohortChange], kueue: KueueReco
         if above:
             allowed = f"a cohort that is not {cohort.name}, nor below it"
             raise InputError(f"{where}cohorts[{n}].parent", cohort.parent, allowed)
+
+
+def _refuse_volcano(
+    where: str, change: WhatIfChange, pools: Mapping[str, PoolRecord], history: ReplayHistory
+) -> None:
+    queues = {} if history.volcano is None else history.volcano.queues
+    resources = dict.fromkeys(each.resource for each in pools.values())
+    for n, queue in enumerate(change.volcano):
+        _known(f"{where}volcano[{n}].name", queue.name, queues)
+        for field in ("capability", "deserved", "guarantee"):
+            for resource in getattr(queue, field) or ():
+                _known(f"{where}volcano[{n}].{field}", resource, resources)
 
 
 def _cohorts(change: WhatIfChange, kueue: KueueRecord) -> Names:

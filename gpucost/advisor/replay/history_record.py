@@ -16,8 +16,9 @@ from gpucost.advisor.kueue.requests import PodSetRequest
 from gpucost.advisor.replay.kueue_replay import ReplayTimings
 from gpucost.advisor.replay.replay_timeline import StoryEviction
 from gpucost.cluster.objects.kueue import ClusterQueue
-from gpucost.cluster.objects.scheduler_config import KueueConfig
+from gpucost.cluster.objects.scheduler_config import KueueConfig, VolcanoConfig
 from gpucost.cluster.objects.state import ClusterState
+from gpucost.cluster.objects.volcano import HyperNode, VolcanoQueue
 from gpucost.domain.time import Window
 
 
@@ -37,7 +38,8 @@ class HistoryJob:
     ran, so that this is the least. ``gpus`` is all it holds at once.
 
     ``queue`` is its ClusterQueue, or in plain FIFO its line; empty where none manages it. ``pool`` is where
-    it ran, which counts where no quota decides it. ``record`` is None where nothing is known of it.
+    it ran, which counts where no quota decides it. ``record`` is None where nothing is known of it. Of a gang
+    of Volcano ``min_member`` are the pods it needs to start (0: all), and ``topology`` is as of its PodGroup.
     """
 
     uid: str
@@ -54,6 +56,8 @@ class HistoryJob:
     keeps_progress: bool = False
     is_censored: bool = False
     record: JobRecord | None = None
+    min_member: int = 0
+    topology: Mapping[str, str] = field(default_factory=dict)
 
 
 class GuestNodes(NamedTuple):
@@ -73,7 +77,7 @@ class PoolRecord:
     are of one ``model``, or from the instants of ``models`` on of another, save ``guests``, which are some of
     those of ``steps``. A job that has a flavor's quota is put on the pool that has it as ``flavor`` and
     ``resource``. ``labels`` are those of each node, as far as its flavor's topology is about them; empty
-    where nobody knows.
+    where nobody knows. ``node_names`` are those of the nodes in their order, as far as they are known.
     """
 
     name: str
@@ -88,10 +92,15 @@ class PoolRecord:
     guests: tuple[GuestNodes, ...] = ()
     labels: tuple[Mapping[str, str], ...] = ()
     later_prices: tuple[tuple[int, Fraction], ...] = ()
+    node_names: tuple[str, ...] = ()
 
     def model_at(self, at_ms: int) -> str:
         """What its nodes are then."""
         return next((model for since_ms, model in reversed(self.models) if since_ms <= at_ms), self.model)
+
+    def name_of(self, number: int) -> str:
+        """Of a node by its place."""
+        return self.node_names[number] if number < len(self.node_names) else f"{self.name} {number:06d}"
 
     def price_at(self, at_ms: int) -> Fraction | None:
         """Of a GPU-hour then."""
@@ -130,6 +139,16 @@ class KueueRecord:
     changes: tuple[tuple[int, ClusterQueue], ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class VolcanoRecord:
+    """Queues of Volcano by name at the begin, as they were from an instant on, and what else decides."""
+
+    queues: Mapping[str, VolcanoQueue]
+    config: VolcanoConfig
+    hyper_nodes: tuple[HyperNode, ...] = ()
+    changes: tuple[tuple[int, VolcanoQueue], ...] = ()
+
+
 class LedgerCost(NamedTuple):
     """What the ledger has of the cluster and the window: all of its GPU time, and what pods held of it, in
     milliseconds and nano-units."""
@@ -143,7 +162,8 @@ class LedgerCost(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class ReplayHistory:
     """``window`` is what is asked about: jobs created in it are counted, and GPU time in it. Without
-    ``kueue``, each pool has a line of its own, strictly first in, first out.
+    ``kueue`` and ``volcano`` (a history has one of them at most), each pool has a line of its own, strictly
+    first in, first out.
 
     With ``has_nodes`` jobs must fit on nodes of the pools; else quota is all that holds them. With
     ``fits_first`` quota is given only to what fits on nodes too. ``limits`` are what the source did not
@@ -155,6 +175,7 @@ class ReplayHistory:
     jobs: tuple[HistoryJob, ...]
     pools: Mapping[str, PoolRecord] = field(default_factory=dict)
     kueue: KueueRecord | None = None
+    volcano: VolcanoRecord | None = None
     has_nodes: bool = True
     fits_first: bool = False
     currency: str = ""

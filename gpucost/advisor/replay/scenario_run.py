@@ -17,13 +17,20 @@ from typing import cast
 from gpucost.advisor.kueue.requests import PodSetRequest, QuotaRequest
 from gpucost.advisor.replay.change_check import refuse_foreign
 from gpucost.advisor.replay.fifo_nodes import FifoAsk, FifoReplay, PoolNodes
-from gpucost.advisor.replay.history_record import HistoryJob, KueueRecord, PoolRecord, ReplayHistory
+from gpucost.advisor.replay.history_record import (
+    HistoryJob,
+    KueueRecord,
+    PoolRecord,
+    ReplayHistory,
+    VolcanoRecord,
+)
 from gpucost.advisor.replay.kueue_replay import KueueReplay
 from gpucost.advisor.replay.node_domains import NodeDomains, PoolDomains
 from gpucost.advisor.replay.node_places import PlacedAsk, PlacedReplay
 from gpucost.advisor.replay.pool_changes import PriceStep, changed_pools
 from gpucost.advisor.replay.replay_timeline import ReplayArrival, ReplayDiscipline, ReplayOutcome, play
 from gpucost.advisor.replay.tree_replay import TreeMemory, play_trees
+from gpucost.advisor.replay.volcano_replay import VolcanoReplay, gang_of_job
 from gpucost.advisor.replay.what_if_change import (
     UNLIMITED,
     CohortChange,
@@ -44,6 +51,7 @@ from gpucost.cluster.objects.metadata import ObjectMeta
 from gpucost.cluster.objects.pods import PodTemplate
 from gpucost.cluster.objects.scheduler_config import KueueConfig
 from gpucost.cluster.objects.state import ClusterState
+from gpucost.cluster.objects.volcano import VolcanoQueue
 from gpucost.domain.errors import InputError
 
 GPU = "nvidia.com/gpu"
@@ -77,6 +85,7 @@ class ScenarioRun:
     kueue_changes: tuple[tuple[int, ClusterQueue | Cohort | KueueConfig], ...] = ()
     for_nodes: frozenset[str] = field(default_factory=frozenset)
     refused: frozenset[str] = field(default_factory=frozenset)
+    volcano: VolcanoRecord | None = None
 
     @property
     def name(self) -> str:
@@ -108,7 +117,9 @@ def run_scenario(
         outcome = play(arrivals, cast("ReplayDiscipline[object, object]", discipline), made.changes)
     waiting = refused = frozenset[str]()
     if isinstance(discipline, PlacedReplay):
-        waiting, refused = discipline.waiting_for_nodes, frozenset(discipline.ever_refused)
+        refused = frozenset(discipline.ever_refused)
+    if isinstance(discipline, PlacedReplay | VolcanoReplay):
+        waiting = discipline.waiting_for_nodes
     jobs = dict(_came(arrivals, made.jobs, outcome))
     return ScenarioRun(
         change,
@@ -121,6 +132,7 @@ def run_scenario(
         made.kueue_changes,
         waiting,
         refused,
+        made.volcano,
     )
 
 
@@ -199,14 +211,23 @@ class _Scenario:
             for name, pool in sorted(self.pools.items())
             for at_ms, nodes in pool.steps[1:]
         ]
+        self.volcano, volcano_changes = None, list[tuple[int, VolcanoQueue]]()
+        if self.kueue is None and history.volcano is not None:
+            self.volcano, volcano_changes = _volcano(history.volcano, change, self._begin_ms)
         self.changes: list[tuple[int, object]] = sorted(
-            [*self.kueue_changes, *(steps if self.kueue is None or history.has_nodes else ())],
+            [
+                *self.kueue_changes,
+                *volcano_changes,
+                *(steps if self.kueue is None or history.has_nodes else ()),
+            ],
             key=lambda each: each[0],
         )
 
         self._is_fifo = self.kueue is None and not any(each.pod_sets for each in self.jobs)
 
-    def discipline(self, is_bare: bool) -> FifoReplay | KueueReplay | PlacedReplay:
+    def discipline(self, is_bare: bool) -> FifoReplay | KueueReplay | PlacedReplay | VolcanoReplay:
+        if self.volcano is not None:
+            return VolcanoReplay(self.volcano, self.pools)
         history, first = self.history, {name: pool.steps[0][1] for name, pool in self.pools.items()}
         if self._is_fifo:
             sizes = {name: pool.gpus for name, pool in self.pools.items()} if history.has_nodes else None
@@ -246,7 +267,9 @@ class _Scenario:
     def arrivals(self, is_bare: bool) -> Iterator[ReplayArrival[object]]:
         for job in self.jobs:
             ask: object
-            if self._is_fifo:
+            if self.volcano is not None:
+                ask = gang_of_job(job, self.volcano)
+            elif self._is_fifo:
                 ask = FifoAsk(job.pool or job.queue, job.gpus)
             else:
                 request = (
@@ -330,6 +353,28 @@ class _Scenario:
         dated.sort(key=lambda each: (each[0], each[1], order.get(id(each[2]), len(order))))
         state = replace(record.state, cluster_queues=queues, cohorts=cohorts)
         return replace(record, state=state, config=config), tuple((at_ms, each) for at_ms, _, each in dated)
+
+
+def _volcano(
+    record: VolcanoRecord, change: WhatIfChange, begin_ms: int
+) -> tuple[VolcanoRecord, list[tuple[int, VolcanoQueue]]]:
+    """The queues at the begin, and those that hold from an instant on."""
+    queues, later = dict(record.queues), list[tuple[int, VolcanoQueue]]()
+    for name, queue in record.queues.items():
+        parts = [each for each in change.volcano if each.name == name]
+        recorded = [(at_ms, each) for at_ms, each in record.changes if each.name == name]
+        edges = {each for part in parts if (each := change.since_ms(part, begin_ms)) > begin_ms}
+        for at_ms in sorted({begin_ms, *edges, *(at_ms for at_ms, _ in recorded)}):
+            found = [queue, *(each for since_ms, each in recorded if since_ms <= at_ms)][-1]
+            for part in parts:
+                if change.since_ms(part, begin_ms) <= at_ms:
+                    said = part.model_dump(include={"weight", "capability", "deserved", "guarantee"})
+                    found = replace(found, **{key: each for key, each in said.items() if each is not None})
+            if at_ms == begin_ms:
+                queues[name] = found
+            else:
+                later.append((at_ms, found))
+    return replace(record, queues=queues), later
 
 
 def _over_time(

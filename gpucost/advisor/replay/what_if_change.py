@@ -64,6 +64,8 @@ QuotaLimit = Annotated[
     BeforeValidator(_limit),
     WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0, "maximum": _MOST}, {"const": UNLIMITED}]}),
 ]
+VolcanoAmounts = dict[str, QuotaAmount]
+_AMOUNTS = "whole numbers of units by resource, such as {nvidia.com/gpu: 16}"
 FairWeight = Annotated[Number, Field(ge=0), WithJsonSchema({"type": "number", "minimum": 0})]
 RunSpeed = Annotated[Number, Field(gt=0), WithJsonSchema({"type": "number", "exclusiveMinimum": 0})]
 
@@ -135,6 +137,16 @@ class CohortChange(DatedChange):
     parent: str | None = Field(None, description='name of the cohort above it, or "" for none')
     quotas: tuple[QuotaChange, ...] = Field((), description="a list of quotas of its own")
     weight: FairWeight | None = Field(None, description="fair-sharing weight: 0 or more")
+
+
+class VolcanoQueueChange(DatedChange):
+    """A queue of Volcano; a field that is left out stays. Amounts are units by resource."""
+
+    name: Text = Field(description="name of a Volcano queue of the history")
+    weight: Annotated[int, Field(ge=1, le=_MOST)] | None = Field(None, description="a whole number from 1")
+    capability: VolcanoAmounts | None = Field(None, description=_AMOUNTS)
+    deserved: VolcanoAmounts | None = Field(None, description=_AMOUNTS)
+    guarantee: VolcanoAmounts | None = Field(None, description=_AMOUNTS)
 
 
 class SchedulerChange(DatedChange):
@@ -223,6 +235,7 @@ class WhatIfChange(DatedChange):
     name: str = Field("", description="what it is called in answers; left out, the name of the file")
     queues: tuple[QueueChange, ...] = Field((), description="a list of changes of ClusterQueues")
     cohorts: tuple[CohortChange, ...] = Field((), description="a list of changes of cohorts")
+    volcano: tuple[VolcanoQueueChange, ...] = Field((), description="a list of changes of Volcano queues")
     scheduler: SchedulerChange | None = Field(None, description="what holds for Kueue as a whole")
     priorities: tuple[PriorityChange, ...] = Field((), description="a list of changes of priorities")
     nodes: tuple[NodeChange, ...] = Field((), description="a list of changes of pools of nodes")
@@ -247,6 +260,7 @@ class WhatIfChange(DatedChange):
         return bool(
             self.queues
             or self.cohorts
+            or self.volcano
             or self.scheduler
             or self.priorities
             or any(each.add or each.speed is not None for each in self.nodes)

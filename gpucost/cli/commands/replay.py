@@ -345,6 +345,8 @@ def _rule(history: ReplayHistory, changes: Sequence[WhatIfChange], hold: str) ->
 def _words(history: ReplayHistory) -> str:
     if history.kueue is not None:
         return "quota alone, by the rules of Kueue"
+    if history.volcano is not None:
+        return "queues of Volcano and room on nodes, in sessions of its scheduler"
     line = "first in, first out, strictly, in each pool"
     return line if history.has_nodes else f"{line}, by GPUs"
 

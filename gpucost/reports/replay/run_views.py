@@ -52,8 +52,8 @@ class RunView(NamedTuple):
 
 def views_of(run: ScenarioRun, window: Window) -> dict[str, RunView]:
     """By uid, of the jobs that came."""
-    has_nodes = any(pool.flavor for pool in run.pools.values()) or run.kueue is None
-    plain = WaitLayer.PLACEMENT.value if run.kueue is None and has_nodes else WaitLayer.QUOTA.value
+    is_plain = run.kueue is None and run.volcano is None
+    plain = (WaitLayer.PLACEMENT if is_plain else WaitLayer.QUOTA).value
     found = {}
     for uid, job in run.jobs.items():
         story = run.outcome.stories[uid]

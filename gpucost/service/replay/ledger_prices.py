@@ -13,6 +13,7 @@ import pandas as pd
 
 from gpucost.advisor.replay.history_record import LedgerCost
 from gpucost.domain.buckets import Bucket
+from gpucost.domain.errors import InputError
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import Window
 from gpucost.ledger import Ledger
@@ -80,6 +81,16 @@ class LedgerPrices:
             if not steps or steps[-1][1] != price:
                 steps.append((low, Fraction(price)))
         return steps
+
+
+def observed_prices(ledger: Ledger | None, cluster: str, window: Window) -> tuple[LedgerPrices | None, str]:
+    """With why there are none, in words."""
+    if ledger is None:
+        return None, "prices: no ledger was asked"
+    try:
+        return LedgerPrices.of(ledger, cluster, window), ""
+    except InputError as error:
+        return None, f"prices: {error}"
 
 
 def _cost(frame: pd.DataFrame) -> LedgerCost | None:

@@ -49,7 +49,8 @@ from gpucost.domain.gpu import ResourceCatalog, ShareBasis, parse_product
 from gpucost.domain.jobs import JobKind, WorkloadClass, workload_class
 from gpucost.domain.time import DAY_MS, MINUTE_MS, Window
 from gpucost.ledger import Ledger
-from gpucost.service.replay.ledger_prices import LedgerPrices
+from gpucost.service.replay.ledger_prices import observed_prices
+from gpucost.service.replay.observed_volcano import ObservedVolcano, observed_volcano
 from gpucost.telemetry.interval_source import IntervalSource
 
 FRAMES = ("allocations", "nodes", "capacity", "demand", "evictions", "quotas", "cohorts")
@@ -107,15 +108,18 @@ class _Builder:
         self.of, self.name, self.window = observed, name, window
         self.frames = days
         self.limits: list[str] = []
+        self.volcano: ObservedVolcano | None = None
         self.demand = _by_job(_rows(day.demand for day in days))
         self.evictions = _by_job(_rows(day.evictions for day in days))
         self.pods = _pods(_rows(day.allocations for day in days))
         self.pool_of_node = self._pool_names()
-        self.prices = self._prices()
+        self.prices, why = observed_prices(observed.ledger, observed.cluster, window)
+        self.limits += [why] if why else []
         self.pools = self._pools()
 
     def history(self) -> ReplayHistory:
         kueue = self._kueue()
+        self._find_volcano(has_kueue=kueue is not None)
         jobs = tuple(self._jobs(kueue))
         if self.window != self.of.window:
             self.limits.append(f"time: the source holds {self.window} only")
@@ -129,6 +133,7 @@ class _Builder:
             jobs,
             self.pools,
             kueue,
+            None if self.volcano is None else self.volcano.record,
             currency=currency,
             cluster=self.of.cluster,
             ledger=None if self.prices is None else self.prices.cost,
@@ -183,6 +188,7 @@ class _Builder:
                 self._share(resource, product, replicas),
                 labels=self._labels(pool, nodes),
                 later_prices=tuple(steps[1:]),
+                node_names=tuple(nodes),
             )
         return found
 
@@ -224,18 +230,9 @@ class _Builder:
             )
             return Fraction(1)
 
-    def _prices(self) -> LedgerPrices | None:
-        if self.of.ledger is None:
-            self.limits.append("prices: no ledger was asked")
-            return None
-        try:
-            return LedgerPrices.of(self.of.ledger, self.of.cluster, self.window)
-        except InputError as error:
-            self.limits.append(f"prices: {error}")
-            return None
-
     def _jobs(self, kueue: KueueRecord | None) -> Iterator[HistoryJob]:
-        queues = {each.name for each in kueue.state.cluster_queues.values()} if kueue is not None else set()
+        queues = set() if kueue is None else {each.name for each in kueue.state.cluster_queues.values()}
+        queues |= set() if self.volcano is None else self.volcano.record.queues.keys()
         priorities = _priorities(self.of.state)
         topologies = _topologies(self.of.state)
         by_job: dict[str, list[_Pod]] = defaultdict(list)
@@ -325,12 +322,14 @@ class _Builder:
         was_killed = any(abs(each.at_ms - ended_ms) <= _NEAR_MS for each in evicted)
         starts = tuple(min(each.start_ms for each in run) for run in runs)
         holder = {name: str(row.get(name, "")) for name in CONDITIONS}
+        queue = row["cluster_queue" if self.volcano is None else "queue"]
+        group = None if self.volcano is None else self.volcano.groups.get(named)
         return HistoryJob(
             uid=f"{uid}#{number}" if number else uid,
             created_ms=self._created_ms(row["job_uid"], starts[0], number, is_one=is_one),
             run_ms=max(1, ended_ms - begun_ms),
             gpus=sum(units * count for (_, units), count in sets.items()),
-            queue=row["cluster_queue"] if row["cluster_queue"] in queues else "",
+            queue=queue if queue in queues else "",
             pool=min(own[resource] for resource, _ in sets),
             name=f"{row['namespace']}/{row['job'] or row['pod']}",
             team=self.of.teams.team_of(holder, starts[0]),
@@ -339,6 +338,8 @@ class _Builder:
             pod_sets=asked,
             is_censored=lasts or was_killed,
             record=JobRecord(starts, evicted, None if lasts else ended_ms),
+            min_member=0 if group is None else group.min_member,
+            topology={} if group is None else group.topology,
         )
 
     def _created_ms(self, job_uid: str, start_ms: int, number: int, *, is_one: bool) -> int:
@@ -366,8 +367,6 @@ class _Builder:
         for row in _rows(day.quotas for day in self.frames):
             if row["scheduler"] == "kueue" and not isnan(row["nominal"]):
                 rows[row["queue"]].append(row)
-            elif row["scheduler"] == "volcano" and not any("Volcano" in each for each in self.limits):
-                self.limits.append("queues of Volcano: their jobs wait for nodes only")
         if not rows:
             return None
         known = {} if self.of.state is None else self.of.state.cluster_queue_by_name
@@ -414,6 +413,15 @@ class _Builder:
         self.limits.append("resources: quota of GPUs only; cpu and memory hold nobody here")
         changes.sort(key=lambda each: (each[0], each[1].name))
         return KueueRecord(state, config, ReplayTimings(LEAVES_MS), tuple(changes))
+
+    def _find_volcano(self, *, has_kueue: bool) -> None:
+        rows = (row for row in _rows(day.quotas for day in self.frames) if row["scheduler"] == "volcano")
+        found = observed_volcano(rows, self.of.state, self.window)
+        if found is not None and has_kueue:
+            self.limits.append("queues of Volcano beside Kueue's: their jobs wait for nodes only")
+        elif found is not None:
+            self.volcano = found
+            self.limits += found.limits
 
     def _cohorts(self) -> Iterator[tuple[str, Cohort]]:
         """As they were first seen."""
