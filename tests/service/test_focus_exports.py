@@ -369,10 +369,16 @@ def test_time_without_a_price_is_refused_by_name(tmp_path: Path) -> None:
 def test_random_months_add_up(tmp_path: Path, seed: int) -> None:
     choose = random.Random(seed)
     with Ledger.open(new_ledger(tmp_path / "l.db"), now=lambda: builders.NOW_MS) as ledger:
+        clusters = ("alpha", "beta", "gamma")
         for number in sorted(choose.sample(range(24 * 31), 8)):
-            window = builders.hour(number)
-            builders.ingest(ledger, window, *builders.random_rows(seed, window, 30))
-        scopes = [EVERYTHING, *(Scope(frozenset({team})) for team in ledger.teams(EVERYTHING))]
+            window, cluster = builders.hour(number), choose.choice(clusters)
+            rows = builders.random_rows(seed, window, 30, cluster)
+            builders.ingest(ledger, window, *rows, cluster=cluster)
+        teams = sorted(ledger.teams(EVERYTHING))
+        scopes = [EVERYTHING, *(Scope(frozenset({team})) for team in teams)]
+        some = [frozenset(choose.sample(clusters, choose.randint(1, 2))) for _ in range(4)]
+        scopes += [Scope(None, each) for each in some[:2]]
+        scopes += [Scope(frozenset(choose.sample(teams, 2)), each) for each in some[2:]]
         for scope in scopes:
             version = choose.choice([*FocusVersion])
             by, grain = choose.choice(("job", "team")), choose.choice(("hour", "day"))
