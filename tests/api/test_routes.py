@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import re
+from io import BytesIO
+from zipfile import ZipFile
 
 import pyarrow.parquet as pq
 import pytest
@@ -131,6 +134,13 @@ def test_a_statement_has_the_unit_costs_of_its_own_jobs(clients: Clients) -> Non
     page = clients.root.get("/v1/months/2026-10/statement?team=research&format=html").text
     assert "Unit cost" in page
     assert "0.020000000" in page
+    book = clients.root.get("/v1/months/2026-10/statement?team=research&format=xlsx").content
+    with ZipFile(BytesIO(book)) as sheets:
+        names = re.findall(r'<sheet name="([^"]+)"', sheets.read("xl/workbook.xml").decode())
+        cells = sheets.read(f"xl/worksheets/sheet{names.index('Unit costs') + 1}.xml").decode()
+        texts = re.findall(r"<t[^>]*>([^<]*)</t>", sheets.read("xl/sharedStrings.xml").decode())
+    assert {"0.02", "20000000", "500", "0.125"} <= set(re.findall(r"<v>([^<]+)</v>", cells))
+    assert {"job-train", "steps"} <= set(texts)
 
 
 def samples(text: str) -> dict[str, dict[tuple[str, ...], float]]:

@@ -265,6 +265,7 @@ def test_statements_as_a_workbook(looked_at: Run, tmp_path: Path) -> None:
         "Quota",
         "Shares",
         "Contracts",
+        "Unit costs",
     ]
     assert {"nlp", "vision", "used", "total", "team_label names the team"} <= set(texts)
     numbers = re.findall(r'<c r="[A-Z]+\d+"(?: s="\d+")?><v>([^<]+)</v>', cells)

@@ -84,6 +84,14 @@ _SHARES = {
     **dict.fromkeys(("whole_weight_ms", "whole_board_ms", "whole_nano"), CellType.INTEGER),
     "currency": CellType.TEXT,
 }
+_COUNTED = ("per_unit_nano", "per_million_nano", "counted_nano")
+_UNITS = {
+    **dict.fromkeys(("month", "team", "cluster", "namespace", "job", "job_uid", "unit"), CellType.TEXT),
+    "amount": CellType.RATIO,
+    **dict.fromkeys((*_COUNTED, "pods"), CellType.INTEGER),
+    **dict.fromkeys(("coverage", "idle_share"), CellType.RATIO),
+    "currency": CellType.TEXT,
+}
 _QUOTAS = {
     **dict.fromkeys(("month", "team", "cluster", "model", "queue", "cohort"), CellType.TEXT),
     **dict.fromkeys(QUOTA_SUMS, CellType.INTEGER),
@@ -96,7 +104,7 @@ def statement_sheets(
 ) -> dict[str, ReportTable]:
     """Statements as the sheets of a workbook: what every team pays, where there is a summary; charges and
     adjustments, the dearest jobs, prices, which team rules gave the team what it held, its quotas, its
-    shares of time that is nobody's, and what contracts made of its use."""
+    shares of time that is nobody's, what contracts made of its use, and what units of its jobs cost."""
     facts = {"month": str(found[0].month)} if found else {}
     jobs: list[Cells] = []
     prices: list[Cells] = []
@@ -104,6 +112,7 @@ def statement_sheets(
     quotas: list[Cells] = []
     contracts: list[Cells] = []
     shares: list[Cells] = []
+    units: list[Cells] = []
     for each in found:
         common: Cells = {"month": str(each.month), "team": each.team, "currency": each.currency}
         held: Cells = common | {"currency": each.ledger_currency}
@@ -126,6 +135,10 @@ def statement_sheets(
         for share in each.shares:
             of_share: Cells = {name: getattr(share, name) for name in _SHARES if hasattr(share, name)}
             shares.append(common | of_share | {"line": share.kind})
+        for unit in each.units:
+            names: Cells = {name: getattr(unit, name) for name in _UNITS if hasattr(unit, name)}
+            of_unit: Cells = {name: getattr(unit.cost, name) for name in _UNITS if hasattr(unit.cost, name)}
+            units.append(held | names | of_unit | {"unit": unit.cost.name})
     first = {} if summary is None else {"Teams": summary_table(summary)}
     return first | {
         "Charges": statement_table(found),
@@ -135,6 +148,7 @@ def statement_sheets(
         "Quota": typed_table(facts, _QUOTAS, quotas),
         "Shares": typed_table(facts, _SHARES, shares),
         "Contracts": typed_table(facts, _CONTRACT_VIEWS, contracts),
+        "Unit costs": typed_table(facts, _UNITS, units),
     }
 
 
