@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import random
@@ -399,6 +400,53 @@ def test_random_months_add_up(tmp_path: Path, seed: int) -> None:
                 ]
             assert set(origins.values()) <= {Decimal(1)}
             assert bool(rows) == bool(len(lines))
+
+
+@pytest.mark.parametrize("version", [FocusVersion.V1_2, FocusVersion.V1_4])
+def test_names_that_somebody_thought_of_stay_names(tmp_path: Path, version: FocusVersion) -> None:
+    """Formulas, separators, quotes, ends of lines, marks of direction, and the longest name there is, in all
+    that a tenant names: no cell begins a formula, each row has all cells, and the money stays."""
+    bad = [
+        "=1+1",
+        "+SUM(A1)",
+        "-2",
+        "@x",
+        "\tt",
+        "a,b;c",
+        'q"q',
+        "two\r\nlines",
+        "\u202egnp",
+        "n" * 600,
+        "＝1",
+    ]
+    window = builders.hour(0)
+    rows = [
+        builders.line(window, node=name, team=name, namespace=name, pod=name, pod_uid=f"{at}", job=name)
+        | {"job_uid": f"{at}", "rate_id": "h100@1", "queue": name}
+        for at, name in enumerate(bad)
+    ]
+    with Ledger.open(new_ledger(tmp_path / "l.db"), now=lambda: builders.NOW_MS) as ledger:
+        builders.ingest(ledger, window, *rows)
+        for by in ("job", "team"):
+            request = FocusRequest(builders.MONTH, version, by)
+            content = written(FocusExports(ledger, EVERYTHING, "1"), request)
+            cells = [*csv.reader(io.StringIO(content.decode(), newline=""))]
+            assert len(cells) == len(bad) + 1
+            assert {len(row) for row in cells} == {len(cells[0])}
+            starts = {cell[0] for row in cells for cell in row if cell and not _is_number(cell)}
+            assert not starts & set("=+-@\t\r\n＝")
+            [*parsed] = read_csv(io.StringIO(content.decode(), newline=""), known_columns().get)
+            column = "x_AllocatedTags" if version is FocusVersion.V1_2 else "AllocatedTags"
+            tags = [json.loads(row[column]) for batch in parsed for row in batch.dicts()]
+            assert {each["gpucost/team"] for each in tags} == {*bad}
+            assert nano(rows_of(content), "EffectiveCost") == whole(ledger)
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        return Decimal(cell).is_finite()
+    except ArithmeticError:
+        return False
 
 
 def test_a_local_day_of_25_hours_is_days_of_utc(tmp_path: Path) -> None:

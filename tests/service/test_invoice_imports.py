@@ -426,6 +426,18 @@ def test_a_machine_has_no_more_hours_than_its_time(ledger: Ledger, tmp_path: Pat
     assert {part.cause.value: part.nano for part in found.causes} == {"price": 5 * NANO}
 
 
+def test_lines_of_periods_that_lie_in_one_another_are_named(ledger: Ledger, tmp_path: Path) -> None:
+    """A day's line restated beside the lines of its hours."""
+    rows = [focus_row(n, "i-0aaa", "24") for n in range(HOURS) if n not in (10, 11)]
+    end = {"ChargePeriodEnd": iso(hour(9).end_ms), "ConsumedQuantity": "10"}
+    file = write_csv(tmp_path / "f.csv", [*rows, focus_row(0, "i-0aaa", "240", **end)])
+    [found] = [each for each in beside(ledger, file, IDENTITIES).nodes if each.node == "node-1"]
+    assert [(each.cause.value, each.nano, each.hours_ms) for each in found.causes] == [
+        ("overlap", 240 * NANO, 10 * HOUR_MS)
+    ]
+    assert found.difference_nano == 240 * NANO
+
+
 def test_a_row_of_another_length_than_the_head_is_refused(ledger: Ledger, tmp_path: Path) -> None:
     """A comma that nobody quoted moves every cell behind it."""
     file = write_csv(tmp_path / "f.csv", month_rows()[:3])

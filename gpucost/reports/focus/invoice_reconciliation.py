@@ -3,6 +3,7 @@
 The difference of a node, invoice less ledger, is taken apart so that the parts add up to it:
 
 ``not_observed``   hours on the invoice in which no source watched the cluster
+``overlap``        hours of lines whose periods lie in one another: an hour and its day, a restated month
 ``missing_hours``  hours on the invoice that the ledger does not have of the node, or the other way round
 ``commitment``     what commitments took off, or added
 ``tax``            taxes on the node
@@ -34,6 +35,7 @@ class InvoiceCause(StrEnum):
     """Why an invoice differs from the ledger."""
 
     PRICE = "price"
+    OVERLAP = "overlap"
     MISSING_HOURS = "missing_hours"
     COMMITMENT = "commitment"
     TAX = "tax"
@@ -404,7 +406,10 @@ def _node(
     hours_ms = sum(spans.values())
     if hours_ms:
         hourly = billed.contracted / hours_ms
-        absent = hours_ms - present
+        twice = max(0, hours_ms - _covered_ms(spans))
+        if twice:
+            parts[InvoiceCause.OVERLAP] = _nano(hourly * twice), twice
+        absent = hours_ms - twice - present
         unseen = min(max(absent, 0), _unwatched(spans, () if known is None else watched))
         if unseen:
             parts[InvoiceCause.NOT_OBSERVED] = _nano(hourly * unseen), unseen
@@ -428,6 +433,15 @@ def _node(
         hours_ms,
         present,
     )
+
+
+def _covered_ms(spans: Iterable[Window]) -> int:
+    """The time that lies in any of them."""
+    found = upto_ms = 0
+    for span in sorted(spans, key=lambda each: each.start_ms):
+        found += max(0, span.end_ms - max(upto_ms, span.start_ms))
+        upto_ms = max(upto_ms, span.end_ms)
+    return found
 
 
 def _unwatched(spans: Mapping[Window, int], watched: Sequence[Window]) -> int:

@@ -134,7 +134,7 @@ class _ChunkedBody:
             end = data.find(b"\r\n", at + 2)
             if left or end < 0:
                 break
-            many = _chunk_size(data[at:end])
+            many = _chunk_size(data[at + 2 : end]) if data.startswith(b"\r\n", at) else -1
             if many < 0:
                 raise http.client.IncompleteRead(b"")
             if not many:
@@ -149,12 +149,13 @@ class _ChunkedBody:
 
 
 def _chunk_size(head: bytes) -> int:
-    """Of the line before a chunk, after the end of another, which may have extensions; -1 for none."""
-    size = head[2:]
-    if not size.isalnum():
-        size = size.partition(b";")[0].strip()
+    """Of the line before a chunk, which may have extensions; -1 for none."""
+    if not head.isalnum():
+        head = head.partition(b";")[0].strip()
+        if not head.isalnum():
+            return -1
     try:
-        return int(size, 16) if size.isalnum() and head.startswith(b"\r\n") else -1
+        return int(head, 16)
     except ValueError:
         return -1
 

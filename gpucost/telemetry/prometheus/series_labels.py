@@ -47,7 +47,12 @@ class LabelCatalog:
     def number(self, key: LabelKey) -> int:
         """The number of a set, which is new where it is not known."""
         known = self._numbers.get(key)
-        return self.numbers_of((key,))[0] if known is None else known
+        if known is None:
+            with self._lock:  # another thread may have been first
+                known = self._numbers.setdefault(key, len(self.keys))
+                if known == len(self.keys):
+                    self.keys.append(key)
+        return known
 
     def numbers_of(self, keys: Iterable[LabelKey]) -> list[int]:
         """As ``number``, of many at once."""
