@@ -17,6 +17,7 @@ from gpucost.cluster.objects.volcano import HyperNode
 from gpucost.domain.errors import InputError
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, iso
 from gpucost.reports.replay.run_views import views_of
+from gpucost.reports.replay.scenario_figures import PlayedScenario, replay_report
 from tests.advisor.replay_worlds import BEGIN_MS, FLAVOR, GPU, job, kueue_history, meta
 from tests.advisor.test_scenarios import change, starts
 from tests.advisor.volcano_worlds import FLAT, queue
@@ -164,6 +165,8 @@ def test_no_change_changes_nothing_and_nodes_never_hold_more_than_they_have(
     Random(seed).shuffle(jobs)
     assert run_scenario(replace(found, jobs=tuple(jobs))).outcome == first
     assert run_scenario(found, change("volcano: [{name: a, weight: 2}]")).outcome == first
+    (base,) = replay_report(found, [PlayedScenario(run_scenario(found))], "rules").scenarios
+    assert (base.cluster.conservation_board_ms, base.cluster.conservation_nano) == (0, 0)
     runs = []
     for uid, story in first.stories.items():
         assert not story.evictions
