@@ -106,7 +106,7 @@ def report_json(found: Mapping[str, Any], scope: str) -> Known:
 def _cause(found: Mapping[str, Any], scope: str) -> Known:
     """Without its sign, as ``group`` has changes."""
     about = [each for each in (found["model"], found["pattern"]) if each]
-    name = (scope, "cause", team_of(found["team"]), found["kind"], *about)
+    name = (scope, "cause", team_of(found["team"]).strip("_"), found["kind"], *about)
     yield (*name, "cost"), Fraction(abs(found["nano"]), 10**9)
     yield (*name, "gpu-hours"), Fraction(abs(found["board_ms"]), HOUR_MS)
     for at in ("before", "now"):
@@ -245,6 +245,8 @@ def digest_json(found: Mapping[str, Any], scope: str) -> Known:
     yield from amount((scope, "capacity", "held"), found["held"])
     if found["change"] is not None:
         yield from amount((scope, "week before"), found["change"]["previous"])
+    for cause in found["causes"]:
+        yield from _cause(cause, scope)
     budget = found["budget"]
     yield (scope, "budget", "of the week"), Fraction(budget["week_nano"], 10**9)
     yield (scope, "budget", "of the month"), Fraction(budget["monthly_nano"], 10**9)

@@ -14,12 +14,17 @@ Rule = tuple[str, tuple[Name | None, ...]]
 _DAY = r"\d{4}-\d\d-\d\d"
 _BUCKET = "Unusable|Gang stall|Preempted|Idle|Oversized|Starved|Fragmented|No demand|In use|Unknown"
 ALL, WASTED = ("team", "all"), ("wasted",)
-_CAUSE = rf"[−+]{N} ([\w-]+) ?: "
+_CAUSE = rf"[−+]{N} (?:USD )?([\w-]+) ?: "
 CAUSES: tuple[Rule, ...] = (
     (
         rf"{_CAUSE}{N} GPU-hours (?:less|more)",
         (("cause", "{2}", "hours", "cost"), None, ("cause", "{2}", "hours", "gpu-hours")),
     ),
+    (
+        rf"{_CAUSE}idle (?:rose|fell), {N} GPU-hours (?:less|more)",
+        (("cause", "{2}", "idle", "cost"), None, ("cause", "{2}", "idle", "gpu-hours")),
+    ),
+    (rf"{_CAUSE}(?:dearer|cheaper) models", (("cause", "{2}", "models", "cost"), None)),
     (rf"{_CAUSE}(\S+) cost (?:less|more) an hour", (("cause", "{2}", "price", "{3}", "cost"), None, None)),
     (
         rf"{_CAUSE}a (?:longer|shorter) span, in days: {N} before, {N} now",
@@ -99,8 +104,8 @@ TO_DO: tuple[Rule, ...] = (
     ),
 )
 WEEK: tuple[Rule, ...] = (
-    # Causes add up to the change to the nano-unit, which tests/reports/test_change_causes.py holds.
-    (r"Why it changed(?:, \d+ of \d+)? .*?(?=[A-Z][\w ,']* -{3,}|The \d+ actions?)", ()),
+    (r"Why it changed(?:, \d+ of \d+)?(?: -+)?", ()),
+    *CAUSES,
     (
         rf"The clusters cost USD {N} in week \d+, {P} \w+ than the week before; (?:most of all .*?; )?"
         rf"{P} of the cost was wasted; "
