@@ -437,7 +437,7 @@ def test_names_that_somebody_thought_of_stay_names(tmp_path: Path, version: Focu
             assert not starts & set("=+-@\t\r\n＝")
             [*parsed] = read_csv(io.StringIO(content.decode(), newline=""), known_columns().get)
             column = "x_AllocatedTags" if version is FocusVersion.V1_2 else "AllocatedTags"
-            tags = [json.loads(row[column]) for batch in parsed for row in batch.dicts()]
+            tags = [json.loads(str(row[column])) for batch in parsed for row in batch.dicts()]
             assert {each["gpucost/team"] for each in tags} == {*bad}
             assert nano(rows_of(content), "EffectiveCost") == whole(ledger)
 
