@@ -343,6 +343,73 @@ def test_a_resource_is_found_by_its_provider_id(resource: str, node: str | None)
     assert (found and found[1]) == node
 
 
+FEBRUARY = ("2026-02-01", "2026-02-28", "2026-03-01")
+"""Its first and last day, and its end."""
+
+
+def _cloud_rows(at: str, unit: str, resource: str, **more: str) -> list[dict[str, str]]:
+    """February's first and last day of one machine; ``at`` is how the cloud writes a midnight."""
+    first, last, end = (at.format(day) for day in FEBRUARY)
+    second = at.format("2026-02-02")
+    row = (
+        focus_row(0, "", "576") | {"ResourceId": resource, "ConsumedQuantity": "", "ConsumedUnit": ""} | more
+    )
+    row |= {"PricingQuantity": "24", "PricingUnit": unit}
+    starts_ends = ((first, second), (last, end))
+    return [row | {"ChargePeriodStart": start, "ChargePeriodEnd": end} for start, end in starts_ends]
+
+
+CLOUDS = {
+    "azure": _cloud_rows(
+        "{}T00:00Z",
+        "1 Hour",
+        f"/subscriptions/S/resourcegroups/g/{_SET.lower()}",
+        x_SkuDetails='{"a": "b,c"}',
+    ),
+    "google": _cloud_rows(
+        "{} 00:00:00 UTC",
+        "hour",
+        "//compute.googleapis.com/projects/12/zones/z/instances/77",
+        ResourceName="gke-1",
+        Tags='[{"key": "a", "value": "two\nlines"}]',
+    ),
+    "oracle": _cloud_rows(
+        "{}T00:00:00.000Z", "Hours", "ocid1.instance.oc1.eu-1.abc", oci_ReferenceNumber="r;1"
+    ),
+    "1.0": _cloud_rows("{} 00:00:00", "Hours", "i-0aaa"),
+}
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"], ids=["comma", "semicolon", "tab"])
+@pytest.mark.parametrize("cloud", [*CLOUDS])
+def test_each_cloud_writes_february_in_its_own_way(tmp_path: Path, cloud: str, separator: str) -> None:
+    """Times, units and cells of several lines, behind a mark of byte order, with ends of lines as Windows has
+    them; a credit, an exponent and what is refused beside them."""
+    rows = CLOUDS[cloud]
+    rows = [*rows, rows[0] | {"EffectiveCost": "-1.25E+1", "ChargeCategory": "Credit"}]
+    rows += [rows[0] | {"BilledCost": ""}, rows[0] | {"BillingCurrency": "US$"}]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, [*rows[0]], delimiter=separator, lineterminator="\r\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    file = tmp_path / "february.csv.gz"
+    file.write_bytes(gzip.compress(text.getvalue().encode("utf-8-sig")))
+    with opened(file) as found:
+        lines = [*found]
+    read = [each for each in lines if isinstance(each, InvoiceLine)]
+    refused = [(each.row, each.field) for each in lines if isinstance(each, RefusedLine)]
+    assert refused == [(5, "BilledCost"), (6, "BillingCurrency")]
+    assert [each.effective for each in read] == [576, 576, Fraction("-12.5")]
+    assert [each.hours_ms for each in read] == [24 * HOUR_MS] * 3
+    month = Month(2026, 2).window
+    assert (read[0].period.start_ms, read[1].period.end_ms) == (month.start_ms, month.end_ms)
+    names = NodeLedger()
+    for node, provider in (PROVIDERS | {"1.0": "aws:///z/i-0aaa"}).items():
+        names.add(("c", node), provider, NodeEvidence.CLUSTER)
+    expected = {"google": "gce", "oracle": "other"}.get(cloud, cloud)
+    assert {names.find(each.resource, each.name) for each in read} == {("c", expected)}
+
+
 def test_what_the_cluster_says_wins_over_a_file_and_that_over_names() -> None:
     names = NodeLedger()
     names.add(("c", "i-1"), "i-1", NodeEvidence.NAME)

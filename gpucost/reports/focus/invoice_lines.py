@@ -17,7 +17,7 @@ from gpucost.domain.money import check_currency
 from gpucost.domain.time import HOUR_MS, Window, parse_instant
 
 _NULLS = frozenset(("", "NULL", "null", "(null)"))
-_LOCAL = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?:\.\d+)?Z?\Z")
+_LOCAL = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?:\.\d+)?(?:Z| UTC)?\Z")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\Z")
 _CATEGORIES = frozenset(("Usage", "Purchase", "Tax", "Credit", "Adjustment"))
 _MOST = Decimal(10) ** 15
@@ -232,7 +232,7 @@ def _sum(row: Mapping[str, str | None], names: Iterable[str]) -> Fraction:
     return sum((_cost(row, name) for name in names if _text(row, name)), Fraction())
 
 
-_HOURS = frozenset(("hours", "hour", "hrs", "hr", "instance-hours", "instance hours"))
+_HOURS = frozenset(("hours", "hour", "1 hour", "hrs", "hr", "h", "instance-hours", "instance hours"))
 _SECONDS = frozenset(("seconds", "second", "instance-seconds"))
 
 
@@ -272,7 +272,7 @@ def _period(row: Mapping[str, str | None], start: str, end: str) -> Window:
 
 
 def _instant(text: str, field: str) -> int:
-    """FOCUS has UTC only; files of 1.0 leave the Z out."""
+    """FOCUS has UTC only; files of 1.0 leave the Z out, and BigQuery writes ``UTC`` for it."""
     found = _LOCAL.match(text)
     return parse_instant(f"{found[1]}T{found[2]}Z" if found else text, field)
 

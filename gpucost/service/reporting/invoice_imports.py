@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from fractions import Fraction
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
@@ -143,7 +144,8 @@ def _survey(file: Path, month: Month | None) -> tuple[set[Month], frozenset[int]
 
 @contextmanager
 def opened(file: Path) -> Iterator[Iterator[InvoiceLine | RefusedLine]]:
-    """The lines of a CSV file, which may be compressed (``.gz``), or of a Parquet file. Raises InputError."""
+    """The lines of a CSV file, with commas, semicolons or tabs, which may be compressed (``.gz``), or of a
+    Parquet file. Raises InputError."""
     try:
         with file.open("rb") as source:
             head = source.read(4)
@@ -167,8 +169,15 @@ def _same(source: IO[bytes]) -> Iterator[IO[bytes]]:
 
 
 def _of_csv(text: IO[str]) -> Iterator[InvoiceLine | RefusedLine]:
-    reader = csv.reader(_text_lines(text), strict=True)
+    lines = _text_lines(text)
+    head = next(lines, "")
+    reader = csv.reader(chain((head,), lines), strict=True, delimiter=_separator(head))
     yield from invoice_lines(next(reader, []), (cells for cells in reader if cells))
+
+
+def _separator(head: str) -> str:
+    """A semicolon or a tab where the head, whose names have neither, has more of them than commas."""
+    return max(",;\t", key=head.count)
 
 
 def _text_lines(text: IO[str]) -> Iterator[str]:
