@@ -25,7 +25,7 @@ from gpucost.reports.month.work_ahead import AheadJob, times_left
 from gpucost.service.reporting.report_service import ReportService
 
 LEARNT_MS = 30 * DAY_MS
-"""How far back runs are read: later ones count more, and a page waits for it."""
+"""How far back runs are read, from the last midnight: once a day, since it takes seconds."""
 _DIMS = ("team", "project", "cluster_queue", "job", "job_uid")
 
 
@@ -83,8 +83,20 @@ def _waits(reporting: ReportService, cluster: str, end_ms: int) -> tuple[WaitPre
     )
 
 
+def _runs(reporting: ReportService, cluster: str, extent: Window, midnight_ms: int) -> tuple[JobRun, ...]:
+    if midnight_ms <= extent.start_ms:
+        return ()
+    span = Window(max(extent.start_ms, midnight_ms - LEARNT_MS), midnight_ms)
+    return reporting.steady(
+        EVERYTHING,
+        span,
+        lambda: reporting.ledger.runs(EVERYTHING, cluster, span),
+        asked=("runs ahead", cluster),
+    ).report
+
+
 class _JobLine(NamedTuple):
-    """What a job held in its cluster's last window."""
+    """What a job held on its cluster's last day."""
 
     team: str
     project: str
@@ -99,7 +111,7 @@ class _JobLine(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _ClusterAhead:
-    """One cluster where the ledger ends; ``runs`` are of all teams."""
+    """One cluster where the ledger ends: ``lines`` since its last midnight, ``runs`` of all teams before."""
 
     cluster: str
     end_ms: int
@@ -111,10 +123,10 @@ class _ClusterAhead:
     @classmethod
     def read(cls, reporting: ReportService, scope: Scope, cluster: str, extent: Window) -> _ClusterAhead:
         ledger, end_ms = reporting.ledger, extent.end_ms
-        last = ledger.windows(Window(end_ms - 1, end_ms), cluster, scope=scope)[-1].window
+        midnight_ms = max(extent.start_ms, (end_ms - 1) // DAY_MS * DAY_MS)
         filters = {"bucket": frozenset({Bucket.HELD.value}), "cluster": frozenset({cluster})}
-        rows = ledger.aggregate(scope, last, _DIMS, filters=filters)
-        runs = ledger.runs(EVERYTHING, cluster, Window(max(extent.start_ms, end_ms - LEARNT_MS), end_ms))
+        rows = ledger.aggregate(scope, Window(midnight_ms, end_ms), _DIMS, filters=filters)
+        runs = _runs(reporting, cluster, extent, midnight_ms)
         lines, times = tuple(_lines(rows)), learnt(runs)
         return cls(
             cluster,
@@ -131,9 +143,9 @@ class _ClusterAhead:
             if line.last_ms < self.end_ms or held_ms <= 0:
                 continue
             run = self.runs.get((line.job_uid, line.team))
-            label, gpus, elapsed_ms = (
-                (line.team, 1, held_ms) if run is None else (run.team_label, run.gpus, run.held_ms)
-            )
+            label, gpus, elapsed_ms = line.team, max(1, round(line.priced_ms / held_ms)), held_ms
+            if run is not None:
+                label, gpus, elapsed_ms = run.team_label, run.gpus, held_ms + run.held_ms
             yield AheadJob(
                 *line[:3],
                 self.cluster,
