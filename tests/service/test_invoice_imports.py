@@ -58,14 +58,22 @@ PRICE = 24 * NANO
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    with _opened(new_ledger(tmp_path / "l.db", _two_nodes)) as ledger:
+        yield ledger
+
+
+def _opened(url: str) -> Ledger:
+    return Ledger.open(url, now=lambda: Month(2026, 12).window.start_ms)
+
+
+def _two_nodes(url: str) -> None:
     """Two nodes for a day; node-2 came three hours late, and two hours were seen by nobody."""
-    with Ledger.open(new_ledger(tmp_path / "l.db"), now=lambda: Month(2026, 12).window.start_ms) as ledger:
+    with _opened(url) as ledger:
         for number in range(HOURS):
             if number not in (10, 11):
                 window = hour(number)
                 rows = [node(number, "node-1")] + ([node(number, "node-2")] if number >= 3 else [])
                 ingest(ledger, window, *rows, *(idle(number, name) for name in ("node-1",)))
-        yield ledger
 
 
 def node(number: int, name: str) -> dict[str, object]:
