@@ -101,8 +101,9 @@ class RemoteReader:
         self._bytes = 0
         self._expected: dict[tuple[int, int], SampleRanges] = {}
         self._ends: dict[int, SampleRanges] = {}
-        self.looks: dict[tuple[PromQL, SampleRanges], SeriesGrid] = {}
-        """Answers to the query of last, at all ends of ranges that are expected; kept by who asked."""
+        self.looks: dict[tuple[PromQL, SampleRanges], SeriesGrid | None] = {}
+        """Answers to the query of last, at all ends of ranges that are expected, kept by who asked; None
+        where the server answers at other instants."""
         self._dropped: set[_Question] = set()
         self._external: Mapping[str, str] | None = None
         self._catalog: LabelCatalog | None = None

@@ -77,7 +77,10 @@ class Browser:
     def __init__(self, site: Site) -> None:
         context = ssl.create_default_context(cafile=site.issuer.ca_file)
         self.site = site
-        self.http = httpx2.Client(base_url=site.url, verify=context, trust_env=False, headers=PAGE)
+        # A machine with much to do may take longer than the five seconds of its default.
+        self.http = httpx2.Client(
+            base_url=site.url, verify=context, trust_env=False, headers=PAGE, timeout=60
+        )
 
     def get(self, url: str, **headers: str) -> Answer:
         return self.http.get(url, headers=headers)

@@ -24,7 +24,7 @@ from gpucost.domain.time import DAY_MS, HOUR_MS, Window
 from gpucost.service.settings.model import PrometheusSettings
 from gpucost.service.wiring import source as wiring
 from gpucost.telemetry.prometheus.api_client import ClientSettings, PrometheusClient, _ChunkedBody
-from gpucost.telemetry.prometheus.promql import SeriesSelector, by, equals, over_time, select
+from gpucost.telemetry.prometheus.promql import PromQL, SeriesSelector, by, equals, over_time, select
 from gpucost.telemetry.prometheus.remote_read import RemoteReader, _BrokenStream, _StreamedSeries
 from gpucost.telemetry.prometheus.sample_chunks import PADDING, SampleRanges
 from gpucost.telemetry.prometheus.sample_expressions import NotEvaluated
@@ -173,6 +173,17 @@ def test_days_that_are_read_together_are_read_once_and_are_what_each_is(
         both(url, variant.name, Window(days[0].start_ms, days[-1].end_ms), settings)
         assert max(each.number for each in reads) > 1
         assert len(reads) < 0.6 * one_by_one
+        # And so it is where a frontend moves instants to whole steps (Thanos: align-range-with-step).
+        ask, moved = PrometheusClient.query_range, list[int]()
+
+        def aligned(self: PrometheusClient, text: PromQL, start_ms: int, end_ms: int, step_ms: int) -> Any:
+            by_ms = start_ms % step_ms
+            moved.append(by_ms)
+            return ask(self, text, start_ms - by_ms, end_ms - by_ms, step_ms)
+
+        monkeypatch.setattr(PrometheusClient, "query_range", aligned)
+        both(url, variant.name, Window(days[0].start_ms, days[-1].end_ms), settings)
+        assert any(moved)
 
 
 # --- servers of other kinds, and answers that break off -----------------------------------------------
