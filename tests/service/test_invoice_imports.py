@@ -327,6 +327,7 @@ PROVIDERS = {
         ("i-0abc", "aws"),
         ("I-0ABC ", "aws"),
         ("//compute.googleapis.com/projects/p/zones/z/instances/gke-1", "gce"),
+        ("//compute.googleapis.com/projects/p/zones/z/instance/gke-1", "gce"),
         ("https://www.googleapis.com/compute/v1/projects/p/zones/z/instances/gke-1", "gce"),
         (f"/subscriptions/s/resourceGroups/G/{_SET}", "azure"),
         (f"/SUBSCRIPTIONS/S/RESOURCEGROUPS/G/{_SET.upper()}", "azure"),

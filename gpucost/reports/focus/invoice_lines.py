@@ -302,7 +302,7 @@ def resource_keys(resource: str) -> tuple[str, ...]:
         keys = (whole, name) if (service, kind) == ("ec2", "instance") else (whole,)
     elif found := _GOOGLE.fullmatch(whole):
         project, zone, kind, name = found.groups()
-        keys = (f"{project}/{zone}/{name}", name) if kind == "instances" else (whole,)
+        keys = (f"{project}/{zone}/{name}", name) if kind in ("instances", "instance") else (whole,)
     elif found := _AZURE.fullmatch(whole):
         machine = _AZURE_MACHINE.fullmatch(found[1])
         keys = (whole, "/".join(filter(None, machine.groups()))) if machine is not None else (whole,)
