@@ -290,9 +290,10 @@ def _count_again(known: _Known, at_ms: int64, bits: uint64, value: float64, time
     if bits == _STALE:
         return _counted(known, at_ms, bits, value)
     count, resets, _, total, rest, most, least, last = known
-    summed = total + value * float64(times)
+    added = value * float64(times)
+    summed = total + added
     whole = np.floor(value) == value and np.floor(total) == total
-    if rest == _ZERO and whole and abs(total) < _WHOLE and abs(summed) < _WHOLE:
+    if rest == _ZERO and whole and max(abs(total), abs(added), abs(summed)) < _WHOLE:
         return count + times, resets, at_ms, summed, rest, most, least, last
     for _ in range(times):
         known = _counted(known, at_ms, bits, value)
