@@ -8,11 +8,11 @@ between them; a job that came before any other of its user had ended keeps its t
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from operator import itemgetter
-from typing import cast
+from typing import TypeVar, cast
 
 from gpucost.advisor.kueue.requests import PodSetRequest, QuotaRequest
 from gpucost.advisor.replay.change_check import refuse_foreign
@@ -34,9 +34,11 @@ from gpucost.advisor.replay.volcano_replay import VolcanoReplay, gang_of_job
 from gpucost.advisor.replay.what_if_change import (
     UNLIMITED,
     CohortChange,
+    DatedChange,
     QueueChange,
     QuotaChange,
     SchedulerChange,
+    VolcanoQueueChange,
     WhatIfChange,
 )
 from gpucost.cluster.objects.kueue import (
@@ -56,6 +58,8 @@ from gpucost.domain.errors import InputError
 
 GPU = "nvidia.com/gpu"
 BASELINE = WhatIfChange(name="baseline")
+_Queue = TypeVar("_Queue")
+_Part = TypeVar("_Part", bound=DatedChange)
 
 
 class LoopMode(StrEnum):
@@ -326,7 +330,7 @@ class _Scenario:
         for uid, queue in record.state.cluster_queues.items():
             parts = [each for each in change.queues if each.name == queue.name]
             recorded = [(at_ms, each) for at_ms, each in record.changes if each.name == queue.name]
-            queues[uid], later = _over_time(queue, recorded, parts, change, begin_ms)
+            queues[uid], later = _over_time(queue, recorded, parts, change, begin_ms, _with_queue)
             dated += [(at_ms, 0, each) for at_ms, each in later]
         cohorts = dict(record.state.cohorts)
         for name in dict.fromkeys(each.name for each in change.cohorts):
@@ -363,37 +367,29 @@ def _volcano(
     for name, queue in record.queues.items():
         parts = [each for each in change.volcano if each.name == name]
         recorded = [(at_ms, each) for at_ms, each in record.changes if each.name == name]
-        edges = {each for part in parts if (each := change.since_ms(part, begin_ms)) > begin_ms}
-        for at_ms in sorted({begin_ms, *edges, *(at_ms for at_ms, _ in recorded)}):
-            found = [queue, *(each for since_ms, each in recorded if since_ms <= at_ms)][-1]
-            for part in parts:
-                if change.since_ms(part, begin_ms) <= at_ms:
-                    said = part.model_dump(include={"weight", "capability", "deserved", "guarantee"})
-                    found = replace(found, **{key: each for key, each in said.items() if each is not None})
-            if at_ms == begin_ms:
-                queues[name] = found
-            else:
-                later.append((at_ms, found))
+        queues[name], own = _over_time(queue, recorded, parts, change, begin_ms, _with_volcano_queue)
+        later += own
     return replace(record, queues=queues), later
 
 
 def _over_time(
-    queue: ClusterQueue,
-    recorded: Sequence[tuple[int, ClusterQueue]],
-    parts: Sequence[QueueChange],
+    queue: _Queue,
+    recorded: Sequence[tuple[int, _Queue]],
+    parts: Sequence[_Part],
     change: WhatIfChange,
     begin_ms: int,
-) -> tuple[ClusterQueue, list[tuple[int, ClusterQueue]]]:
-    """The queue at the begin, and what it is from later instants on."""
+    made: Callable[[_Queue, _Part], _Queue],
+) -> tuple[_Queue, list[tuple[int, _Queue]]]:
+    """The queue at the begin, and what it is from later instants on; ``made`` applies a part to a queue."""
     since = {id(each): change.since_ms(each, begin_ms) for each in parts}
 
-    def changed(found: ClusterQueue, at_ms: int) -> ClusterQueue:
+    def changed(found: _Queue, at_ms: int) -> _Queue:
         for part in parts:
             if since[id(part)] <= at_ms:
-                found = _with_queue(found, part)
+                found = made(found, part)
         return found
 
-    first, later, last = changed(queue, begin_ms), [], queue
+    first, last, later = changed(queue, begin_ms), queue, list[tuple[int, _Queue]]()
     edges = sorted({at_ms for at_ms in since.values() if at_ms > begin_ms})
     events = sorted(
         [(at_ms, 0, each) for at_ms, each in recorded] + [(at_ms, 1, None) for at_ms in edges],
@@ -403,6 +399,11 @@ def _over_time(
         last = said or last
         later.append((at_ms, changed(last, at_ms) if parts else last))
     return first, later
+
+
+def _with_volcano_queue(queue: VolcanoQueue, part: VolcanoQueueChange) -> VolcanoQueue:
+    said = part.model_dump(include={"weight", "capability", "deserved", "guarantee"})
+    return replace(queue, **{key: each for key, each in said.items() if each is not None})
 
 
 def _with_quotas(

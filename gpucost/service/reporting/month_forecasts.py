@@ -15,6 +15,7 @@ from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import DAY_MS, Month, Window, iso, parse_instant
 from gpucost.ledger import KeptForecast, WindowInfo
 from gpucost.reports.base.values import STEP
+from gpucost.reports.month.model import CAPACITY_BUCKETS
 from gpucost.reports.month.month_end import (
     COVERAGE,
     ForecastScore,
@@ -99,7 +100,7 @@ def _committed(
     last_ms = until_ms - DAY_MS
     if not scope.sees_every_team:
         return None
-    buckets = frozenset(each.value for each in Bucket if each is not Bucket.OVERCOMMITTED)
+    buckets = frozenset(each.value for each in CAPACITY_BUCKETS)
     span = Window(min(start_ms, last_ms), until_ms)
     lines = reporting.ledger.aggregate(scope, span, ("rate_id",), filters={"bucket": buckets}, step_ms=DAY_MS)
     rates = reporting.ledger.rates(frozenset(lines["rate_id"]) - {""})
