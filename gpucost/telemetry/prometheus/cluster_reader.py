@@ -62,6 +62,9 @@ class ClusterReader:
         self._known: dict[object, object] = {}  # shared with narrowed readers
         self._believes_all = False
         self.by_samples = False
+        self.outer: ClusterReader | None = None
+        """The reader of the longer window of which this one's is a part: it asks once which labels and
+        metrics there are at all."""
         self._matchers = self._cluster_matchers()
         self._narrowed: Mapping[str, PromQL] = {}
 
@@ -106,7 +109,7 @@ class ClusterReader:
     def near(self, window: Window) -> ClusterReader:
         """The same reader for another window; other jobs may be believed there."""
         found = copy(self)
-        found._window, found._known, found._believes_all = window, {}, False
+        found._window, found._known, found._believes_all, found.outer = window, {}, False, None
         vars(found).pop("heartbeat", None)  # cached by some subclasses
         return found
 
@@ -158,8 +161,10 @@ class ClusterReader:
 
     @property
     def renames(self) -> frozenset[str]:
-        """Own labels that a scrape renamed on any series of the query; queried once."""
-        return self.once("renames", self._ask_for_renames)
+        """Own labels that a scrape renamed on any series of the query, perhaps at other times of the longer
+        window; queried once."""
+        reader = self.outer or self
+        return reader.once("renames", reader._ask_for_renames)
 
     def _ask_for_renames(self) -> frozenset[str]:
         found = self._whole(self._client.label_names(self._own, *self.around))

@@ -39,7 +39,13 @@ from gpucost.telemetry.prometheus.promql import (
     selecting,
 )
 from gpucost.telemetry.prometheus.query_response import COLLECTOR
-from gpucost.telemetry.prometheus.sample_chunks import PADDING, REFUSALS, RangeStatistics, SampleRanges
+from gpucost.telemetry.prometheus.sample_chunks import (
+    PADDING,
+    REFUSALS,
+    RangeStatistics,
+    SampleRanges,
+    SparseStatistics,
+)
 from gpucost.telemetry.prometheus.sample_expressions import (
     NotEvaluated,
     SeriesGrid,
@@ -252,9 +258,13 @@ class RemoteReader:
             try:
                 catalog, texts = self._catalog_now()
                 with COLLECTOR.paused():
-                    return _decoded(response.raw, ranges, catalog, texts)
+                    return _decoded(response.raw, self._statistics_of(ranges), catalog, texts)
             except _BrokenStream as error:
                 raise SourceUnreachable(f"{url} broke off a remote read: {error}") from None
+
+    def _statistics_of(self, ranges: SampleRanges) -> RangeStatistics:
+        is_of_days = self._expected.get((ranges.first_ms, ranges.range_ms)) == ranges
+        return SparseStatistics(ranges) if is_of_days else RangeStatistics(ranges)
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,9 +370,9 @@ class _LabelTexts:
 class _StreamedSeries:
     """What frames say of series: labels by row, and statistics."""
 
-    def __init__(self, ranges: SampleRanges, catalog: LabelCatalog) -> None:
+    def __init__(self, statistics: RangeStatistics, catalog: LabelCatalog) -> None:
         self._catalog = catalog
-        self.statistics = RangeStatistics(ranges)
+        self.statistics = statistics
         self._rows: dict[bytes, int] = {}
         self._codes: list[int] = []
         self._names: list[bytes] = []
@@ -407,15 +417,17 @@ class _StreamedSeries:
         return np.array(found, dtype=np.int64)
 
     def samples(self, texts: _LabelTexts) -> _Samples:
-        self.statistics.rows = len(self._rows)
+        self.statistics.close(len(self._rows))
         of = {text: texts.value(text) for text in {*self._names}}
         names = [of[text] for text in self._names]
         return LabelTable(self._catalog, np.array(self._codes, dtype=np.int64), names), self.statistics
 
 
-def _decoded(raw: ByteStream, ranges: SampleRanges, catalog: LabelCatalog, texts: _LabelTexts) -> _Samples:
+def _decoded(
+    raw: ByteStream, statistics: RangeStatistics, catalog: LabelCatalog, texts: _LabelTexts
+) -> _Samples:
     """Raises _BrokenStream and NotEvaluated."""
-    found = _StreamedSeries(ranges, catalog)
+    found = _StreamedSeries(statistics, catalog)
     rest, is_over = b"", False
     while not is_over:
         parts, size = [rest], len(rest)

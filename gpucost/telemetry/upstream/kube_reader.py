@@ -154,19 +154,21 @@ class KubeStateReader(ClusterReader):
         return [one_of(name, sorted({*each})) for name, each in zip(TARGET_LABELS, values, strict=False)]
 
     def exports(self, metric: str, evidence: ScrapeEvidence) -> bool:
-        """Whether there may be samples of this metric in the evidence. One request, which the server's index
-        answers, tells it of all metrics that many clusters lack; not to be called first by several threads
-        at once."""
+        """Whether there may be samples of this metric in the evidence, or in the longer window. One request,
+        which the server's index answers, tells it of all metrics that many clusters lack; not to be called
+        first by several threads at once."""
         of_others = (each[1] for each in self.existing.custom_resources)
         optional = tuple(sorted({*ksm.OPTIONAL, *of_others}))
         if metric not in optional:
             return True
 
-        def ask() -> frozenset[str]:
-            selector = self.select_of_all(optional)
-            return frozenset(self.label_values("__name__", selector, evidence.start_ms, evidence.end_ms))
+        reader = self.outer or self
+        span = (evidence.start_ms, evidence.end_ms) if self.outer is None else self.outer.around
 
-        return metric in self.once(("exports", evidence.start_ms, evidence.end_ms), ask)
+        def ask() -> frozenset[str]:
+            return frozenset(reader.label_values("__name__", reader.select_of_all(optional), *span))
+
+        return metric in reader.once(("exports", *span), ask)
 
     def resource(self, found: str) -> str | None:
         """The resource that a value of the label ``resource`` stands for; None if it is not a GPU."""
@@ -188,7 +190,8 @@ class KubeStateReader(ClusterReader):
 
     @property
     def _own(self) -> PromQL:
-        return self.select((ksm.REQUESTS, ksm.NODE_CAPACITY), self.is_gpu)
+        # Of all jobs: which of them is believed may change within a longer window.
+        return self.select_of_all((ksm.REQUESTS, ksm.NODE_CAPACITY), self.is_gpu)
 
 
 def _scrapes_of_target(found: list[ResultSeries]) -> list[ResultSeries]:

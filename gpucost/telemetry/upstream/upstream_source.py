@@ -268,7 +268,7 @@ _HOLDER, _RESOURCE, _REPLICAS = (
 
 NAME = "kube-state-metrics and dcgm-exporter in"
 BY_SAMPLES = "samples of"
-_MOST_DAYS, _NODE_DAYS = 7, 5_000
+_MOST_DAYS, _NODE_DAYS = 16, 10_000
 """How many days are read at once, and of how many nodes, days and nodes multiplied: for what is in memory."""
 _READ = tuple(spec.name for spec in FRAMES if spec not in HISTORY_FRAMES)
 
@@ -350,7 +350,10 @@ class UpstreamSource:
         days = self._to_be_read(reader, window)
         for part in window.split(self._settings.max_span_ms):
             # Which jobs are believed is decided near the window: a job may be renamed within a month.
-            near = reader if part == window else self._sampling(reader.cluster, part)
+            near = reader
+            if part != window:
+                near = self._sampling(reader.cluster, part)
+                near.outer = reader
             # Hundreds of thousands of rows and labels, none of which is garbage.
             with COLLECTOR.paused():
                 groups = read_groups(near, part)
@@ -375,7 +378,7 @@ class UpstreamSource:
         if samples is None or not reader.is_sampled or days is None or part.length_ms != DAY_MS:
             return
         number = self._at_once.get(reader.cluster, 1)
-        before_ms = part.start_ms // DAY_MS % number * DAY_MS
+        before_ms = (part.start_ms - days.start_ms) // DAY_MS % number * DAY_MS
         run = Window(part.start_ms - before_ms, part.start_ms - before_ms + number * DAY_MS)
         whole = [each for each in run.split(DAY_MS) if days.intersect(each) == each]
         if part in whole and len(whole) > 1:

@@ -26,7 +26,7 @@ from gpucost.service.wiring import source as wiring
 from gpucost.telemetry.prometheus.api_client import ClientSettings, PrometheusClient, _ChunkedBody
 from gpucost.telemetry.prometheus.promql import PromQL, SeriesSelector, by, equals, over_time, select
 from gpucost.telemetry.prometheus.remote_read import RemoteReader, _BrokenStream, _StreamedSeries
-from gpucost.telemetry.prometheus.sample_chunks import PADDING, SampleRanges
+from gpucost.telemetry.prometheus.sample_chunks import PADDING, RangeStatistics, SampleRanges
 from gpucost.telemetry.prometheus.sample_expressions import NotEvaluated
 from gpucost.telemetry.prometheus.series_labels import LabelCatalog
 from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
@@ -297,7 +297,7 @@ def test_fields_that_nobody_knows_are_no_series() -> None:
 @settings(max_examples=200, deadline=None)
 def test_whatever_a_frame_holds_is_read_or_refused(message: bytes) -> None:
     whole = framed(message)
-    statistics = _StreamedSeries(SampleRanges(0, 1, 1, 1), LabelCatalog(lambda _: ((), ())))
+    statistics = _StreamedSeries(RangeStatistics(SampleRanges(0, 1, 1, 1)), LabelCatalog(lambda _: ((), ())))
     with suppress(_BrokenStream, NotEvaluated):  # any other error would be one
         assert statistics.add(whole + bytes(PADDING), len(whole)) == len(whole)
 

@@ -18,6 +18,7 @@ from gpucost.telemetry.prometheus.sample_chunks import (
     PADDING,
     RangeStatistics,
     SampleRanges,
+    SparseStatistics,
 )
 from tests.support.xor_chunks import MOST_SAMPLES, STALE, message
 
@@ -92,23 +93,39 @@ def as_bits(value: float) -> bytes:
     return b"nan" if math.isnan(value) else struct.pack(">d", value)
 
 
+def same_by_range(one: RangeStatistics, other: RangeStatistics) -> None:
+    for function in FUNCTIONS:
+        (values, present), (others, also) = one.grid(function), other.grid(function)
+        assert present.tolist() == also.tolist()
+        assert values[present].tobytes() == others[present].tobytes()
+    for place in range(one.ranges.number):
+        (found, rows), (expected, same) = one.range_at(place), other.range_at(place)
+        assert rows.tolist() == same.tolist()
+        assert found.ranges == expected.ranges
+        for function in FUNCTIONS:
+            assert found.grid(function)[0].tobytes() == expected.grid(function)[0].tobytes()
+        assert found.latest(300_000)[1].tolist() == expected.latest(300_000)[1].tolist()
+
+
 @given(st.lists(series, min_size=1, max_size=3), asked, st.integers(1, 130))
 @settings(max_examples=60, deadline=None)
 def test_every_function_of_every_range_is_that_of_the_samples(
     found: list[list[tuple[int, float]]], ranges: SampleRanges, cut: int
 ) -> None:
     every = [placed(one) for one in found]
-    statistics = RangeStatistics(ranges, rows=1)
+    statistics, sparse = RangeStatistics(ranges, rows=1), SparseStatistics(ranges, most_dense=1)
     messages, rows = [], []
     for row, samples in enumerate(every):
         for at in range(0, len(samples), cut):
             messages.append(message(samples[at : at + cut]))
             rows.append(row)
     half = len(messages) // 2
-    add(statistics, messages[:half], rows[:half])
-    add(statistics, messages[half:], rows[half:])
-    assert statistics.samples == sum(map(len, every))
-    statistics.rows = len(every)
+    for each in (statistics, sparse):
+        add(each, messages[:half], rows[:half])
+        add(each, messages[half:], rows[half:])
+        assert each.samples == sum(map(len, every))
+        each.close(len(every))
+    same_by_range(statistics, sparse)
     grids = {function: statistics.grid(function) for function in FUNCTIONS}
     for row, samples in enumerate(every):
         for number in range(ranges.number):
@@ -162,6 +179,13 @@ def test_damaged_chunks_are_refused_or_read_and_never_beyond_their_bytes(
 def test_what_is_wrong_is_said(messages: list[bytes], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         add(RangeStatistics(SampleRanges(T0, 1, 1, HOUR)), messages, [0] * len(messages))
+
+
+def test_a_series_that_comes_again_after_others_is_not_what_a_server_sends() -> None:
+    statistics = SparseStatistics(SampleRanges(T0, 1, 2, HOUR), most_dense=1)
+    add(statistics, [message([(T0, 1.0)]), message([(T0, 2.0)]), message([(T0, 3.0)])], [0, 1, 2])
+    with pytest.raises(ValueError, match="one after the other"):
+        add(statistics, [message([(T0 + 1, 1.0)])], [1])
 
 
 def test_a_full_chunk_is_as_long_as_the_server_makes_it() -> None:
