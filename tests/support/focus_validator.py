@@ -10,7 +10,6 @@ a run without its summary, or whose failures are not as many as the summary says
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import subprocess
@@ -24,7 +23,7 @@ from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.reports.focus.charge_corrections import CorrectionStyle
 from gpucost.reports.focus.focus_columns import FocusDataset, FocusVersion
 from gpucost.service.reporting.focus_exports import FocusExports, FocusRequest
-from tests.support.focus_world import MONTH, contracts, focus_ledger
+from tests.support.focus_world import FEBRUARY, MONTH, contracts, february_ledger, focus_ledger
 
 REVIEWED = Path(__file__).parents[1] / "data" / "focus" / "reviewed-1.2.json"
 ALL = ("--applicability-criteria", "ALL")
@@ -87,25 +86,27 @@ def reviewed(name: str) -> dict[str, int]:
 
 
 def exports(folder: Path) -> dict[str, Path]:
-    """The files that are validated: all rows by job with contracts and corrections; by team; one team's."""
-    asked = {
-        "jobs": (EVERYTHING, True, FocusRequest(MONTH, FocusVersion.V1_2)),
-        "teams-ledger-style": (
-            EVERYTHING,
-            False,
-            FocusRequest(MONTH, FocusVersion.V1_2, "team", "hour", CorrectionStyle.LEDGER),
-        ),
-        "one-team": (Scope(frozenset({"red"})), True, FocusRequest(MONTH, FocusVersion.V1_2)),
-    }
-    found = {}
-    with focus_ledger(folder) as ledger:
-        for name, (scope, contracted, request) in asked.items():
-            target = io.BytesIO()
-            made = FocusExports(ledger, scope, "1", contracts() if contracted else None)
-            made.write(request, FocusDataset.COST_AND_USAGE, "csv", target)
-            found[name] = folder / f"{name}.csv"
-            found[name].write_bytes(target.getvalue())
-    return found
+    """The files that are validated: all rows by job with contracts and corrections; by team; one team's; of a
+    leap year's February."""
+    team_style = FocusRequest(MONTH, FocusVersion.V1_2, "team", "hour", CorrectionStyle.LEDGER)
+    with focus_ledger(folder) as ledger, february_ledger(folder) as february:
+        everything = FocusRequest(MONTH, FocusVersion.V1_2)
+        asked = {
+            "jobs": (FocusExports(ledger, EVERYTHING, "1", contracts()), everything),
+            "teams-ledger-style": (FocusExports(ledger, EVERYTHING, "1"), team_style),
+            "one-team": (
+                FocusExports(ledger, Scope(frozenset({"red"})), "1", contracts()),
+                everything,
+            ),
+            "february": (
+                FocusExports(february, EVERYTHING, "1"),
+                FocusRequest(FEBRUARY, FocusVersion.V1_2),
+            ),
+        }
+        for name, (made, request) in asked.items():
+            with (folder / f"{name}.csv").open("w+b") as target:
+                made.write(request, FocusDataset.COST_AND_USAGE, "csv", target)
+    return {name: folder / f"{name}.csv" for name in asked}
 
 
 def main(environment: Path) -> int:

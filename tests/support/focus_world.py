@@ -17,6 +17,7 @@ from tests.ledger.builders import CLUSTER, hour, ingest, line
 from tests.support.ledgers import new_ledger
 
 MONTH = Month(2026, 10)
+FEBRUARY = Month(2024, 2)
 BEFORE = Month(2026, 9)
 NOW_MS = Month(2026, 12).window.start_ms
 HOURS = 48
@@ -115,6 +116,16 @@ def focus_ledger(folder: Path, *, corrected: bool = True) -> Iterator[Ledger]:
     """October 2026, two days of it; with ``corrected`` September too, closed and adjusted since."""
     with Ledger.open(new_ledger(folder / "focus.db"), now=lambda: NOW_MS) as ledger:
         fill(ledger, corrected=corrected)
+        yield ledger
+
+
+@contextmanager
+def february_ledger(folder: Path) -> Iterator[Ledger]:
+    """The end of the first day of a leap year's February, the beginning of the next, and the month's end."""
+    last = FEBRUARY.window.length_ms // HOUR_MS
+    with Ledger.open(new_ledger(folder / "february.db"), now=lambda: NOW_MS) as ledger:
+        for window in (hour(number, FEBRUARY) for number in (*range(22, 26), *range(last - 3, last))):
+            ingest(ledger, window, *hour_lines(window), rates=RATES)
         yield ledger
 
 
