@@ -101,7 +101,10 @@ def plain(nano: int, decimals: int = 9) -> str:
 
 def round_half_even(numerator: int, denominator: int) -> int:
     """The integer nearest to ``numerator / denominator``; a tie goes to the even one. Exact."""
-    return round(Fraction(numerator, denominator))
+    if denominator < 0:
+        numerator, denominator = -numerator, -denominator
+    whole, rest = divmod(numerator, denominator)
+    return whole + (2 * rest > denominator or (2 * rest == denominator and whole % 2))
 
 
 def split_by_weight(total: int, weights: Mapping[K, int | Fraction]) -> dict[K, int]:

@@ -68,15 +68,17 @@ def coded_frame(
     measures: Sequence[str],
     *,
     stepped: bool,
+    are_sums: bool,
 ) -> pd.DataFrame:
     """``sums`` (ids, ``step`` and measures, in any order and grouping) by ``dims``, whose names are in a
-    table; None for a column of ``sums`` itself. Sorted; dims are categories in code-point order.
+    table; None for a column of ``sums`` itself. Sorted; dims are categories in code-point order. They are
+    read once where they ``are_sums``, which the database would work out each time.
 
     Raises LedgerError for a sum that leaves 64 bits.
     """
     ids = {name: "bucket" if table is None else f"{table.name}_id" for name, table in dims.items()}
     keys = [*dict.fromkeys(ids.values()), *(["step"] if stepped else [])]
-    columns, numbers = _read(connection, sums, keys, measures)
+    columns, numbers = _read(connection, sums, keys, measures, counts=not are_sums)
     coded = dict[str, _CodedNames]()
     for table in dict.fromkeys(dims.values()):
         own = [name for name, of in dims.items() if of is table]
@@ -127,11 +129,14 @@ class _CodedNames:
 
 
 def _read(
-    connection: Connection, sums: Subquery, keys: Sequence[str], measures: Sequence[str]
+    connection: Connection, sums: Subquery, keys: Sequence[str], measures: Sequence[str], *, counts: bool
 ) -> tuple[dict[str, Any], dict[str, LineMeasure]]:
-    """Columns of keys, and measures. Those that nobody measured are not read: they may be most of them."""
-    counts = connection.execute(select(*(func.count(sums.c[name]) for name in measures))).one()
-    present = [name for name, count in zip(measures, counts, strict=True) if count]
+    """Columns of keys, and measures. With ``counts``, those that nobody measured are not read: they may be
+    most of them."""
+    present = [*measures]
+    if counts:
+        found_of = connection.execute(select(*(func.count(sums.c[name]) for name in measures))).one()
+        present = [name for name, count in zip(measures, found_of, strict=True) if count]
     names = (*keys, *present)
     columns = dict(zip(names, _columns(connection, select(*(sums.c[name] for name in names))), strict=True))
     found = {name: _text_or_numbers(columns[name], text=name == "bucket") for name in keys}
@@ -160,7 +165,7 @@ def _text_or_numbers(parts: Sequence[Sequence[Any]], *, text: bool) -> Any:
 
 
 def _measure(parts: Sequence[Sequence[Any]]) -> LineMeasure:
-    found = [LineMeasure.of_plain(part) for part in parts]
+    found = [LineMeasure.of_plain(part) for part in parts or [()]]
     return LineMeasure(
         np.concatenate([part.values for part in found]), np.concatenate([part.missing for part in found])
     )

@@ -130,12 +130,21 @@ def aggregate(
     span = sealed.span(connection, window, clusters_of(scope, filters))
     if span is None and days is not None and connection.execute(windows.limit(1)).first() is None:
         if not _OF_JOBS.isdisjoint(dims):
-            return _by_job(connection, days, window, *asked, categories=categories)
+            # Groups are nearly as many as rows of the days, so the rows are read as they are.
+            keys, found_rows = _rows(DAY_LINE, days, *asked)
+            lines = found_rows.add_columns(*keys, *(DAY_LINE.c[name] for name in MEASURES)).subquery()
+            return _by_job(connection, lines, dims, window, step_ms, categories=categories, are_sums=False)
         lines = _sums_of_days(days, *asked).subquery()
     else:
-        by_line = sums_by_id(USAGE_LINE, [*line_measures().values()], windows, *asked)
+        by_job = span is None and not _OF_JOBS.isdisjoint(dims) and "team_rule" not in dims
+        by_line = sums_by_id(
+            USAGE_LINE, [*line_measures().values()], windows, *asked, one_of_alike=not by_job
+        )
         both = by_line if days is None else union_all(_sums_of_days(days, *asked), by_line)
         lines = both.subquery("usage_sums")
+        if by_job:
+            sum_by_hash(connection)
+            return _by_job(connection, lines, dims, window, step_ms, categories=categories, are_sums=True)
     measures = list(_measures({name: lines.c[name] for name in MEASURES}).values())
     rows = sums_by_name(connection, lines, measures, dims, ["step"] if step_ms is not None else [])
     if span is not None:
@@ -158,24 +167,22 @@ def _sums_of_days(days: Select[int], *asked: Any) -> Select[Any]:
 
 def _by_job(
     connection: Connection,
-    days: Select[int],
-    window: Window,
-    scope: Scope,
+    lines: Subquery,
     dims: Sequence[str],
-    filters: Mapping[str, Collection[str]],
+    window: Window,
     step_ms: int | None,
     *,
     categories: bool,
+    are_sums: bool,
 ) -> pd.DataFrame:
-    """Groups are nearly as many as rows of the days, so the rows are read as they are."""
-    keys, rows = _rows(DAY_LINE, days, scope, dims, filters, step_ms)
-    lines = rows.add_columns(*keys, *(DAY_LINE.c[name] for name in MEASURES)).subquery()
+    """Names of jobs are nearly as many as rows by id: they are looked up once, and compared as codes."""
     tables = {name: None if name == "bucket" else _TABLE_OF[name] for name in dims}
-    frame = coded_frame(connection, lines, tables, MEASURES, stepped=step_ms is not None)
+    stepped = step_ms is not None
+    frame = coded_frame(connection, lines, tables, MEASURES, stepped=stepped, are_sums=are_sums)
     types = {name: "int64" for name in MEASURES if name not in _NULLABLE}
     if not categories:
         types |= dict.fromkeys(_texts(dims), "str")
-    if step_ms is not None:
+    if stepped:
         frame["step_start_ms"] = frame["step_start_ms"].clip(lower=window.start_ms)
     return frame.astype(types)
 
@@ -413,13 +420,18 @@ def sums_by_id(
     filters: Mapping[str, Collection[str]],
     step_ms: int | None,
     others: Sequence[ColumnElement[Any]] = (),
+    *,
+    one_of_alike: bool = True,
 ) -> Select[Any]:
     """``measures`` over the rows of ``table``, which has the keys of usage lines, in ``windows`` (ids): for
-    DAY_LINE these are days.
+    DAY_LINE these are days. With ``one_of_alike``, holders with the same ``dims`` are summed as one: to find
+    them, all holders are compared.
 
     Columns: the ids that ``dims`` need, ``others``, ``step`` when ``step_ms`` is given, and the measures.
     """
-    keys, statement = _rows(table, windows, scope, dims, filters, step_ms, others)
+    # Of the holders of days few are alike.
+    alike = alike_holders(dims) if one_of_alike and table is not DAY_LINE else None
+    keys, statement = _rows(table, windows, scope, dims, filters, step_ms, others, alike)
     return statement.add_columns(*keys, *measures).group_by(*keys).having(_SOME)
 
 
@@ -431,14 +443,13 @@ def _rows(
     filters: Mapping[str, Collection[str]],
     step_ms: int | None,
     others: Sequence[ColumnElement[Any]] = (),
+    alike: Subquery | None = None,
 ) -> tuple[list[ColumnElement[Any]], Select[Any]]:
-    """The keys to group by, and the rows, still without columns."""
-    line, alike = table.c, alike_holders(dims)
-    # Of the holders of days few are alike.
+    """The keys to group by, and the rows, still without columns; holders by the least id of those alike."""
+    line = table.c
     place, joined = (USAGE_DAY, line.day_id) if table is DAY_LINE else (LEDGER_WINDOW, line.window_id)
-    one_of_alike = table is not DAY_LINE
     keys: list[ColumnElement[Any]] = [
-        alike.c.holder_id if name == "holder_id" and one_of_alike else line[name]
+        alike.c.holder_id if name == "holder_id" and alike is not None else line[name]
         for name in dict.fromkeys(
             "bucket" if name == "bucket" else f"{_TABLE_OF[name].name}_id" for name in dims
         )
@@ -462,7 +473,7 @@ def _rows(
     if step_ms is not None:
         keys.append((place.c.start_ms // step_ms * step_ms).label("step"))
         statement = statement.join(place, place.c.id == joined)
-    if any(key is alike.c.holder_id for key in keys):
+    if alike is not None and any(key is alike.c.holder_id for key in keys):
         statement = statement.join(alike, alike.c.id == line.holder_id)
     return keys, statement
 
