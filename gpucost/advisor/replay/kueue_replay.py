@@ -32,7 +32,7 @@ from gpucost.advisor.kueue.flavor_assigner import (
 from gpucost.advisor.kueue.preemption import FAIR_SHARING, IN_QUEUE, RECLAMATION, WHILE_BORROWING
 from gpucost.advisor.kueue.requests import QuotaRequest
 from gpucost.advisor.kueue.snapshot import STOPPED, KueueSnapshot, QuotaMember
-from gpucost.advisor.model.cycle_results import CycleOutcome
+from gpucost.advisor.model.cycle_results import CycleOutcome, PodSetFlavors
 from gpucost.advisor.replay.pending_lines import PendingLine
 from gpucost.advisor.replay.replay_timeline import CycleEffects, StoryEviction
 from gpucost.cluster.objects.kueue import ClusterQueue, Cohort
@@ -100,6 +100,7 @@ class KueueReplay:
         self._plain: dict[str, PlainRequest | None] = {}
         self._plain_in = self._snapshot
         self._number = 0
+        self._gave: dict[tuple[object, ...], tuple[PodSetFlavors, ...]] = {}
         self._trees: dict[str, _Tree] = {}
         self._members: dict[_Tree, list[str]] = {}
         self._rests: dict[str, _QueueRest] = {}
@@ -224,6 +225,11 @@ class KueueReplay:
                 self._rests.pop(name, None)
         self._seen.clear()
 
+    def _given(self, flavors: tuple[PodSetFlavors, ...]) -> tuple[PodSetFlavors, ...]:
+        """The same, once for all that are given it: stories of a month keep each of them."""
+        key = tuple((each.name, each.count, tuple(each.flavors.items())) for each in flavors)
+        return self._gave.setdefault(key, flavors)
+
     def cycle(self, now_ms: int, /) -> CycleEffects:
         heads = [
             head
@@ -244,7 +250,7 @@ class KueueReplay:
         for each in done:
             ask, line = each.nominee.ask, self._lines[each.nominee.queue.name]
             if each.outcome is CycleOutcome.ADMITTED:
-                admitted[ask.uid] = each.nominee.assignment.assigned
+                admitted[ask.uid] = self._given(each.nominee.assignment.assigned)
                 continue
             if each.outcome is CycleOutcome.PREEMPTING:
                 evicted.update(self._preempted(now_ms, each.nominee))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 from math import fsum
@@ -108,6 +108,7 @@ class ReplayFigures:
                 self._errors = _errors(measured, recorded, window)
         answer = measured.answer(self._errors, self._seed)
         self._answers.append(answer)
+        measured.forget_stories()
         return answer
 
     def report(self, first: int | None = None) -> ReplayReport:
@@ -286,6 +287,12 @@ class _Measured:
             missing,
             tuple(self._timeline()),
         )
+
+    def forget_stories(self) -> None:
+        """Once it is answered: what others are compared with is in its views and its money."""
+        outcome = self.played.run.outcome._replace(stories={})
+        run = replace(self.played.run, outcome=outcome, jobs={})
+        self.played = replace(self.played, run=run, closed=None)
 
     def _group(
         self, key: GroupKey, views: Sequence[RunView], error: tuple[int, int, int, int] | None, seed: int

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from multiprocessing import active_children, get_context
 from signal import SIG_IGN, SIGINT, signal
+from typing import NamedTuple
 
-from gpucost.advisor.replay.history_record import ReplayHistory
+from gpucost.advisor.replay.history_record import HistoryJob, ReplayHistory
 from gpucost.advisor.replay.scenario_run import (
     BASELINE,
     LoopMode,
@@ -155,9 +156,29 @@ def _keep(history: ReplayHistory, closes: bool) -> None:
     _KEPT.append((history, closes, TreeMemory()))
 
 
-def _play_kept(change: WhatIfChange) -> PlayedPair:
+class _SentRun(NamedTuple):
+    """A run on its way between processes: of jobs that are those of the history only their place in it."""
+
+    run: ScenarioRun
+    jobs: tuple[HistoryJob | int, ...]
+
+
+def _sent(run: ScenarioRun, history: ReplayHistory) -> _SentRun:
+    places = {each.uid: place for place, each in enumerate(history.jobs)}
+    placed = ((places[uid], job) for uid, job in run.jobs.items())
+    told = tuple(place if history.jobs[place] is job else job for place, job in placed)
+    return _SentRun(replace(run, jobs={}), told)
+
+
+def _received(sent: _SentRun, history: ReplayHistory) -> ScenarioRun:
+    jobs = (history.jobs[each] if isinstance(each, int) else each for each in sent.jobs)
+    return replace(sent.run, jobs={each.uid: each for each in jobs})
+
+
+def _play_kept(change: WhatIfChange) -> tuple[_SentRun, _SentRun | None]:
     history, closes, memory = _KEPT[-1]
-    return _pair(history, change, closes, memory)
+    pair = _pair(history, change, closes, memory)
+    return _sent(pair.open, history), None if pair.closed is None else _sent(pair.closed, history)
 
 
 def _in_processes(
@@ -171,7 +192,8 @@ def _in_processes(
     others = active_children()
     pool = ProcessPoolExecutor(processes, get_context("spawn"), _keep, (history, closes))
     ahead = {n for n, each in enumerate(scenarios) if not n or each.moves_jobs}
-    pending: dict[int, Future[PlayedPair]] = {}
+    pending: dict[int, Future[tuple[_SentRun, _SentRun | None]]] = {}
+    last_unmoved = max((n for n, each in enumerate(scenarios) if n and not each.moves_jobs), default=0)
     base: PlayedPair | None = None
     try:
         for number, change in enumerate(scenarios):
@@ -179,12 +201,21 @@ def _in_processes(
             for each in sorted(ahead)[: processes + 1 - len(pending)]:
                 pending[each] = pool.submit(_play_kept, scenarios[each])
                 ahead.remove(each)
-            future = pending.pop(number, None)
-            pair = future.result() if future is not None else base and _unmoved(history, base, change)
-            assert pair is not None
-            base = base or pair
+            if number in pending:
+                opened, closed = pending.pop(number).result()
+                pair = PlayedPair(
+                    _received(opened, history), None if closed is None else _received(closed, history)
+                )
+                del opened, closed
+            else:
+                assert base is not None
+                unmoved = _unmoved(history, base, change)
+                assert unmoved is not None
+                pair = unmoved
+            base = (base or pair) if number < last_unmoved else None
             done(change.name)
             yield pair
+            del pair  # while the next is waited for, nobody here needs it
     except BaseException:
         for process in active_children():
             if process not in others:
