@@ -21,7 +21,9 @@ import argparse
 import json
 import resource
 import time
-from multiprocessing import active_children
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import active_children, get_context
 from random import Random
 from typing import Any
 
@@ -62,17 +64,18 @@ def main() -> None:
     parser.add_argument("--load", type=float, default=0.85, help="of the GPU time, what is asked for")
     parser.add_argument("--seed", type=int, default=7)
     args = parser.parse_args()
-    beside = side_by_side(args.side, args.load, args.seed)
+    beside = _alone(side_by_side, args.side, args.load, args.seed)
     print(f"ten changes of {args.side:,} jobs: {beside}", flush=True)
     figures: dict[str, Any] = {}
     for jobs in map(int, args.jobs.split(",")):
-        found = figures[f"{jobs}"] = replayed(jobs, args.load, args.seed)
+        found = figures[f"{jobs}"] = _alone(replayed, jobs, args.load, args.seed)
         print(f"{jobs:,} jobs: {found}", flush=True)
-    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     slowest, quickest = (pick(figures.values(), key=lambda each: each["events"]) for pick in (max, min))
     ratios = {"s_per_event/smallest": round(quickest["events_s"] / slowest["events_s"], 2)}
-    holds = peak_mb <= MOST_MB and all(
-        each["rest"] and each["cpu_s"] <= MOST_S for jobs, each in figures.items() if int(jobs) <= COUNTED
+    holds = all(
+        each["rest"] and each["cpu_s"] <= MOST_S and each["peak_rss_mb"] <= MOST_MB
+        for jobs, each in figures.items()
+        if int(jobs) <= COUNTED
     )
     ratios["ten_changes/one"] = round(beside["ten_cpu_s"] / beside["one_cpu_s"] / PROCESSES, 2)
     holds = holds and ratios["ten_changes/one"] <= MOST_TIMES and beside["peak_rss_mb"] <= MOST_MB
@@ -80,7 +83,7 @@ def main() -> None:
         json.dumps(
             {
                 "name": "replay",
-                "figures": {**figures, "peak_rss_mb": peak_mb, "side_by_side": beside},
+                "figures": {**figures, "side_by_side": beside},
                 "ratios": ratios,
                 "limits": {
                     "cpu_s of 100,000 jobs": MOST_S,
@@ -91,6 +94,12 @@ def main() -> None:
             }
         )
     )
+
+
+def _alone(measure: Callable[[int, float, int], dict[str, Any]], *asked: Any) -> dict[str, Any]:
+    """In a process of its own, so that no peak is another's."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        return pool.submit(measure, *asked).result()
 
 
 def replayed(jobs: int, load: float, seed: int) -> dict[str, Any]:
@@ -112,6 +121,7 @@ def replayed(jobs: int, load: float, seed: int) -> dict[str, Any]:
         "evictions": evictions,
         "ended": ends,
         "rest": outcome.restless is None,
+        "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
     }
 
 

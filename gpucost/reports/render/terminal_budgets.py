@@ -135,6 +135,8 @@ def print_forecast(found: MonthForecast, console: Console) -> None:
         f"{found.running_jobs:,} jobs that run, {found.waiting_jobs:,} that wait"
         f"{f'; not counted: {found.not_counted}' if found.not_counted else ''}."
     )
+    if len(found.teams) > 1:
+        note += " All teams together are a forecast of their own: those of the teams need not add up to it."
     if found.committed_nano is not None:
         committed = display.money(found.committed_nano)
         note += f" Owned and committed GPUs cost {committed} in this month, held or not."

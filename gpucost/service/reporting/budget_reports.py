@@ -196,7 +196,8 @@ class _BudgetReader:
         until_ms = self._until(window)
         covered, missing = self._covered(window)
         if is_ours and missing:
-            note = "; ".join(filter(None, (note, f"{missing} {span} is in the ledger")))
+            ends = "" if covered else self._ledger_ends(window)
+            note = "; ".join(filter(None, (note, f"{missing} {span} is in the ledger{ends}")))
         days = sorted(self._daily(Window(window.start_ms, until_ms)).items()) if is_ours else []
         spent = sum(nano for _, nano in days) if is_ours and covered else None
         forecast, as_of_ms = self._forecast(window, total) if is_ours else (None, 0)
@@ -224,6 +225,13 @@ class _BudgetReader:
             causes=self._causes(entry, Window(window.start_ms, until_ms)) if causes and spent else (),
             note=note,
         )
+
+    def _ledger_ends(self, window: Window) -> str:
+        """Where it has nothing of ``window``, since it ends before."""
+        extent = self.reporting.ledger.extent(scope=self.scope)
+        if extent is None or extent.end_ms > window.start_ms:
+            return ""
+        return f", which ends at {iso(extent.end_ms)[:16].replace('T', ' ')} UTC"
 
     def _covered(self, window: Window) -> tuple[Fraction, str]:
         """The part of the period so far that the ledger has; and how little that is, where a day or all of it
