@@ -200,12 +200,14 @@ def _arrivals(jobs: int, load: float, random: Random) -> list[ReplayArrival[Quot
     asked = sum(size * weight for size, weight in zip(sizes, weights, strict=True))
     scale = load * QUEUES * GPUS_OF_QUEUE * MONTH_MS / asked
     template = PodTemplate({})
+    # As sources give them: equal pod sets are one object.
+    pods_of = {size: (PodSetRequest("main", 1, 1, {GPU: size}, template),) for size in SIZES}
+    queues = [f"team-{number:02d}" for number in range(QUEUES)]
     found = []
     for number, (size, weight) in enumerate(zip(sizes, weights, strict=True)):
         at_ms = random.randrange(MONTH_MS // SECOND_MS) * SECOND_MS
-        uid, queue = f"w{number:06d}", f"team-{random.randrange(QUEUES):02d}"
-        pods = PodSetRequest("main", 1, 1, {GPU: size}, template)
-        ask = QuotaRequest(uid, queue, random.choice((0, 0, 0, 100, 1_000)), at_ms, (pods,))
+        uid, queue = f"w{number:06d}", queues[random.randrange(QUEUES)]
+        ask = QuotaRequest(uid, queue, random.choice((0, 0, 0, 100, 1_000)), at_ms, pods_of[size])
         run_ms = max(1, round(weight * scale / SECOND_MS)) * SECOND_MS
         found.append(ReplayArrival(uid, at_ms, run_ms, ask))
     return found

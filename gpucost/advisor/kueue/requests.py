@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 from gpucost.cluster.objects.kueue import ClusterQueue, FlavorResource, Workload
 from gpucost.cluster.objects.metadata import Resources
@@ -42,7 +42,16 @@ class PodSetRequest:
         return asked[0] if asked else "" if "unconstrained" in self.topology else None
 
 
-@dataclass(frozen=True)
+_Shape = tuple[object, ...]
+
+
+@lru_cache(maxsize=4096)
+def _kept(shape: _Shape) -> _Shape:
+    """The one that came first of equal ones: many thousands of workloads have few shapes."""
+    return shape
+
+
+@dataclass(frozen=True, slots=True)
 class QuotaRequest:
     """A pending workload, by uid. ``queued_ms`` is what orders it among equals; ``before`` comes before all:
     the usage of its LocalQueue under admission fair sharing, else 0."""
@@ -54,21 +63,28 @@ class QuotaRequest:
     pod_sets: tuple[PodSetRequest, ...]
     before: Fraction = Fraction(0)
 
-    @cached_property
-    def counts(self) -> tuple[int, ...]:
-        return tuple(each.count for each in self.pod_sets)
+    _shape: _Shape | None = field(default=None, init=False, repr=False, compare=False)
 
-    @cached_property
-    def shape(self) -> tuple[object, ...]:
+    @property
+    def counts(self) -> tuple[int, ...]:
+        return tuple([each.count for each in self.pod_sets])
+
+    @property
+    def shape(self) -> _Shape:
         """What makes two waiting workloads of a queue equal: Kueue parks equal ones together (pkg/workload,
-        scheduling hash)."""
-        return self.priority, tuple(
-            (
-                *(each.name, each.count, each.least, tuple(sorted(each.each.items()))),
-                *(tuple(sorted(each.topology.items())), node_rules(each.template)),
-            )
-            for each in self.pod_sets
-        )
+        scheduling hash). Worked out once."""
+        known = self._shape
+        if known is None:
+            known = _kept((self.priority, tuple(map(_shape_of, self.pod_sets))))
+            object.__setattr__(self, "_shape", known)
+        return known
+
+
+def _shape_of(asked: PodSetRequest) -> _Shape:
+    return (
+        *(asked.name, asked.count, asked.least, tuple(sorted(asked.each.items()))),
+        *(tuple(sorted(asked.topology.items())), node_rules(asked.template)),
+    )
 
 
 def in_order(ask: QuotaRequest) -> tuple[Fraction, int, int, str]:

@@ -6,8 +6,8 @@ or without. Times are milliseconds, UTC. What a source did not record stands in 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import pairwise
 from typing import NamedTuple
@@ -58,6 +58,20 @@ class HistoryJob:
     record: JobRecord | None = None
     min_member: int = 0
     topology: Mapping[str, str] = field(default_factory=dict)
+
+
+def with_shared_pod_sets(jobs: Iterable[HistoryJob]) -> tuple[HistoryJob, ...]:
+    """The same jobs; equal pod sets of theirs are one object, since a hundred thousand jobs have few."""
+    known: dict[Hashable, list[tuple[PodSetRequest, ...]]] = {}
+    found = []
+    for job in jobs:
+        key = tuple((each.name, each.count, *sorted(each.each.items())) for each in job.pod_sets)
+        alike = known.setdefault(key, [])
+        one = next((each for each in alike if each == job.pod_sets), None)
+        if one is None:
+            alike.append(job.pod_sets)
+        found.append(job if one is None else replace(job, pod_sets=one))
+    return tuple(found)
 
 
 class GuestNodes(NamedTuple):

@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import lru_cache
 from operator import itemgetter
 from typing import TypeVar, cast
 
@@ -508,12 +509,17 @@ def _as_kueue(
         replace(
             job,
             pool=flavor_of[job.pool or job.queue],
-            pod_sets=(PodSetRequest("main", 1, 1, {GPU: job.gpus}, PodTemplate({})),),
+            pod_sets=_one_pod(job.gpus),
         )
         for job in history.jobs
     )
     config = KueueConfig(change.version or "v0.19.2", bool(change.fair_sharing))
     return KueueRecord(state, config, changes=tuple(sorted(later, key=lambda each: each[0]))), pools, jobs
+
+
+@lru_cache(maxsize=1024)
+def _one_pod(gpus: int) -> tuple[PodSetRequest, ...]:
+    return (PodSetRequest("main", 1, 1, {GPU: gpus}, PodTemplate({})),)
 
 
 def _summed(steps: Sequence[Sequence[tuple[int, int]]]) -> tuple[tuple[int, int], ...]:

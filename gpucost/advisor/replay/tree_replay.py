@@ -52,6 +52,9 @@ class TreeMemory:
         for other, outcome in known:
             if part.is_as(other):
                 return outcome
+        # Where only queues differ, what came is kept once.
+        same = (other.arrivals for other, _ in known if other.arrivals == part.arrivals)
+        part = replace(part, arrivals=next(same, part.arrivals))
         found = play(part.arrivals, KueueReplay(part.state, part.config, part.timings), part.changes)
         if len(known) == MOST_KEPT:
             del known[1]

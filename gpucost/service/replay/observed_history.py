@@ -27,6 +27,7 @@ from gpucost.advisor.replay.history_record import (
     KueueRecord,
     PoolRecord,
     ReplayHistory,
+    with_shared_pod_sets,
 )
 from gpucost.advisor.replay.kueue_replay import ReplayTimings
 from gpucost.advisor.replay.replay_timeline import StoryEviction
@@ -120,7 +121,7 @@ class _Builder:
     def history(self) -> ReplayHistory:
         kueue = self._kueue()
         self._find_volcano(has_kueue=kueue is not None)
-        jobs = tuple(self._jobs(kueue))
+        jobs = with_shared_pod_sets(self._jobs(kueue))
         if self.window != self.of.window:
             self.limits.append(f"time: the source holds {self.window} only")
         for name, why in sorted({(name, why) for day in self.frames for name, why in day.lacks.items()}):

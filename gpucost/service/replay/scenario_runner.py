@@ -7,6 +7,7 @@ processes.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, replace
@@ -175,10 +176,16 @@ def _received(sent: _SentRun, history: ReplayHistory) -> ScenarioRun:
     return replace(sent.run, jobs={each.uid: each for each in jobs})
 
 
-def _play_kept(change: WhatIfChange) -> tuple[_SentRun, _SentRun | None]:
+def _play_kept(change: WhatIfChange) -> bytes:
+    """As bytes, which are a third of the objects, and may lie for long until they are asked for."""
     history, closes, memory = _KEPT[-1]
     pair = _pair(history, change, closes, memory)
-    return _sent(pair.open, history), None if pair.closed is None else _sent(pair.closed, history)
+    return pickle.dumps([each and _sent(each, history) for each in (pair.open, pair.closed)])
+
+
+def _pair_of(sent: bytes, history: ReplayHistory) -> PlayedPair:
+    opened, closed = pickle.loads(sent)
+    return PlayedPair(_received(opened, history), closed and _received(closed, history))
 
 
 def _in_processes(
@@ -192,7 +199,7 @@ def _in_processes(
     others = active_children()
     pool = ProcessPoolExecutor(processes, get_context("spawn"), _keep, (history, closes))
     ahead = {n for n, each in enumerate(scenarios) if not n or each.moves_jobs}
-    pending: dict[int, Future[tuple[_SentRun, _SentRun | None]]] = {}
+    pending: dict[int, Future[bytes]] = {}
     last_unmoved = max((n for n, each in enumerate(scenarios) if n and not each.moves_jobs), default=0)
     base: PlayedPair | None = None
     try:
@@ -202,11 +209,7 @@ def _in_processes(
                 pending[each] = pool.submit(_play_kept, scenarios[each])
                 ahead.remove(each)
             if number in pending:
-                opened, closed = pending.pop(number).result()
-                pair = PlayedPair(
-                    _received(opened, history), None if closed is None else _received(closed, history)
-                )
-                del opened, closed
+                pair = _pair_of(pending.pop(number).result(), history)
             else:
                 assert base is not None
                 unmoved = _unmoved(history, base, change)
