@@ -8,12 +8,25 @@ import json
 from random import Random
 from typing import Any
 
+import pytest
+
 from gpucost.advisor.kueue.cycle import NominatedHead, nominate
-from gpucost.advisor.kueue.requests import QuotaRequest
+from gpucost.advisor.kueue.requests import PodSetRequest, QuotaRequest
+from gpucost.advisor.replay.history_record import (
+    HistoryJob,
+    JobRecord,
+    PoolRecord,
+    ReplayHistory,
+    with_shared_pod_sets,
+)
 from gpucost.advisor.replay.kueue_replay import KueueReplay
 from gpucost.advisor.replay.replay_timeline import CycleEffects, play
+from gpucost.advisor.replay.what_if_change import WhatIfChange
 from gpucost.advisor.verify.history_check import replayed
 from gpucost.advisor.verify.history_files import histories_of
+from gpucost.cluster.objects.pods import PodTemplate
+from gpucost.domain.time import MINUTE_MS, Window
+from gpucost.service.replay import scenario_runner
 from tests.advisor.histories import HISTORIES
 
 POLICIES = ("Never", "LowerPriority", "LowerOrNewerEqualPriority")
@@ -98,3 +111,41 @@ def test_it_is_the_same_without_memory() -> None:
         evictions += sum(len(each.evictions) for each in found.stories.values())
     assert starts > 20 * DRAWN
     assert evictions > 4 * DRAWN
+
+
+def test_scenarios_of_several_processes_are_those_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Open and closed loop; a change that moves no job is the baseline, which is kept until then."""
+    monkeypatch.setattr(scenario_runner, "FEW_JOBS", 1)
+    jobs = tuple(
+        HistoryJob(
+            *(f"j{n}", n * MINUTE_MS, (3 + n % 7) * MINUTE_MS, 1 + n % 4, "line", "p"),
+            user=f"u{n % 3}",
+            record=JobRecord((n * MINUTE_MS,), ended_ms=(n + 4) * MINUTE_MS),
+        )
+        for n in range(60)
+    )
+    pool = PoolRecord("p", 4, ((0, 2),))
+    history = ReplayHistory("made up", Window(0, 90 * MINUTE_MS), jobs, {"p": pool})
+    changes = [
+        WhatIfChange.model_validate(each)
+        for each in (
+            {"name": "more", "nodes": ({"pool": "p", "add": 1},)},
+            {"name": "the same"},
+            {"name": "fewer", "nodes": ({"pool": "p", "add": -1},)},
+        )
+    ]
+    one, two = ([*scenario_runner.played(history, changes, processes=each)] for each in (1, 2))
+    assert [each.open.change.name for each in two] == ["baseline", "more", "the same", "fewer"]
+    assert all(each.closed is not None for each in two)
+    assert [(each.open, each.closed) for each in two] == [(each.open, each.closed) for each in one]
+    assert [[*each.open.jobs] for each in two] == [[*each.open.jobs] for each in one]
+
+
+def test_equal_pod_sets_are_one_object() -> None:
+    def sets(units: int) -> tuple[PodSetRequest, ...]:
+        return (PodSetRequest("main", 1, 1, {"nvidia.com/gpu": units}, PodTemplate({})),)
+
+    jobs = [HistoryJob(f"{n}", 0, 1, 1, "q", pod_sets=sets(n % 2)) for n in range(4)]
+    found = with_shared_pod_sets(jobs)
+    assert found == (*jobs,)
+    assert len({id(each.pod_sets) for each in found}) == 2
