@@ -253,6 +253,7 @@ NAMED = {
 BODIES = {"acknowledge": {"note": "x"}, "mute": {"until": "2026-10-20", "reason": "x"}}
 NO_NAME = {
     "window",
+    "charged",
     "group_by",
     "step",
     "idle",

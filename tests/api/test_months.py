@@ -28,6 +28,8 @@ from gpucost.service.settings.api import ApiKey
 from tests.api.conftest import SETTINGS, Clients
 from tests.api.every_route import strings
 from tests.ledger.builders import MONTH, hour, ingest, line
+from tests.service.test_charged_changes import POLICY as OWNERS
+from tests.service.test_charged_changes import fill
 from tests.service.worlds import Clock, filled_ledger
 from tests.support.ledgers import new_ledger
 
@@ -325,3 +327,23 @@ def test_the_digest_of_a_team_has_nothing_of_the_other(clients: Clients) -> None
     )
     assert clients.fin.get("/v1/digest?team=nobody").status_code == 404
     assert clients.ada.get("/v1/digest").status_code == 422
+
+
+def test_why_teams_are_charged_another_amount(tmp_path: Path) -> None:
+    """Research lent half of its quota, and holds it itself now; it sees its own row, and no other."""
+    text = OWNERS.replace("red", "research").replace("blue", "vision") % (8, 8)
+    asked = {"window": "2026-10", "before": "2026-09", "charged": "true"}
+    with Ledger.open(new_ledger(tmp_path / "l.db"), now=Clock()) as own:
+        fill(own, [{"research": 4, "vision": 4}], [{"research": 4}])
+        clients = Clients(create_app(own, SETTINGS, now=Clock(), policy=policy(text)))
+        whole = clients.fin.get("/v1/changes", params=asked).json()
+        assert {row["group"] for row in whole["rows"]} == {"research", "vision"}
+        assert whole["change_nano"] == sum(each["nano"] for each in whole["causes"]) == 0
+        alone = clients.ada.get("/v1/changes", params=asked).json()
+        (row,) = alone["rows"]
+        assert row == next(each for each in whole["rows"] if each["group"] == "research")
+        assert "lending" in {each["kind"] for each in row["causes"]}
+        refused = clients.ada.get("/v1/changes", params=asked | {"by": "model"})
+        assert (refused.status_code, refused.json()["error"]["field"]) == (422, "by")
+        used = clients.ada.get("/v1/changes", params=asked | {"charged": "false"}).json()
+        assert "lending" not in {each["kind"] for each in used["causes"]}

@@ -32,6 +32,7 @@ from gpucost.domain.time import Window, parse_duration
 from gpucost.reports.base.document import to_json
 from gpucost.reports.month.allocations import DIMENSIONS, Allocations, IdlePolicy
 from gpucost.reports.month.span_change import CHANGED_BY, SpanChange
+from gpucost.service.reporting.charged_changes import compare_charges
 from gpucost.service.reporting.rendering import ReportFormat, render_allocations
 from gpucost.service.reporting.report_service import WINDOW_FORMS, ReportAnswer, parse_window
 from gpucost.service.reporting.span_changes import SPAN_FORMS, compare_spans, parse_span, span_before
@@ -196,6 +197,9 @@ class ChangeParams(BaseModel):
     cluster: Annotated[
         str | SkipJsonSchema[None], Field(max_length=253, description="of this cluster only; all without")
     ] = None
+    charged: Annotated[
+        bool, Field(description="of two months what teams are charged by the charge policy, by team")
+    ] = False
 
 
 @router.get(
@@ -218,14 +222,17 @@ async def get_changes(
     def make() -> ResponseBody:
         reporting = known.reporting
         scope = reporting.of_team(reporting.of_cluster(principal.scope, params.cluster), params.team)
-        found = compare_spans(reporting, scope, span, before, params.by)
+        if params.charged:
+            found = compare_charges(reporting, scope, span, before, known.policy, params.by)
+        else:
+            found = compare_spans(reporting, scope, span, before, params.by)
         if found is None:
             field = "before" if reporting.stand(scope, span).windows else "window"
             value = (params.before or str(before)) if field == "before" else params.window
             raise nothing_held(known, scope, field, value)
         return ResponseBody(to_json(found.report).encode(), "application/json", ())
 
-    asked = ("changes", span, before, params.by, params.team, params.cluster)
+    asked = ("changes", span, before, params.by, params.team, params.cluster, params.charged)
     return await cached_response(known, principal.scope, asked, make)
 
 

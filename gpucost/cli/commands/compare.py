@@ -30,10 +30,13 @@ from gpucost.cli.terminal.output import (
 from gpucost.domain.errors import InputError, NotCovered
 
 if TYPE_CHECKING:
+    from gpucost.domain.scope import Scope
     from gpucost.domain.time import Month, Window
     from gpucost.ledger import Ledger
+    from gpucost.reports.month.span_change import SpanChange
     from gpucost.reports.opencost.compare import CompareBy, OpenCostComparison
     from gpucost.reports.opencost.held_time import OpenCostDay
+    from gpucost.service.reporting.report_service import ReportAnswer, ReportService
     from gpucost.telemetry.prometheus.cluster_reader import ClusterReader
 
 
@@ -70,6 +73,10 @@ def spans(
     ] = "team",
     cluster: Annotated[str | None, typer.Option(help="Of this cluster; adjustments are of none.")] = None,
     team: Annotated[str | None, typer.Option(help="Of this team, as the team itself sees it.")] = None,
+    charged: Annotated[
+        bool,
+        typer.Option("--charged", help="Of two months, what teams are charged by the charge policy."),
+    ] = False,
     format_: Annotated[Literal["table", "json"], typer.Option("--format", "-f")] = "table",
     output: Output = None,
 ) -> None:
@@ -82,16 +89,21 @@ def spans(
 
     refuse_table_file(format_ == "table", output)
     context = context_of(ctx)
-    with fields_as({"window": "NOW", "before": "BEFORE", "cluster": "--cluster", "team": "--team"}):
+    names = {"window": "NOW", "before": "BEFORE", "cluster": "--cluster", "team": "--team"}
+    with fields_as(names | {"charged": "--charged", "by": "--by"}):
         span = parse_span(now)
         other = span_before(span) if before is None else parse_span(before, "before")
         remote = context.remote()
         if remote is not None:
-            found = remote.changes(window=now, before=before, by=by, cluster=cluster, team=team)
+            asked_for = {"charged": "true"} if charged else {}
+            found = remote.changes(window=now, before=before, by=by, cluster=cluster, team=team, **asked_for)
         else:
             with context.reporting() as reporting:
                 scope = reporting.of_team(reporting.of_cluster(EVERYTHING, cluster), team)
-                made = compare_spans(reporting, scope, span, other, by)
+                if charged:
+                    made = _charges(context, reporting, scope, span, other, by)
+                else:
+                    made = compare_spans(reporting, scope, span, other, by)
                 if made is None:
                     has_now = reporting.stand(scope, span).windows
                     asked = ("BEFORE", before or str(other)) if has_now else ("NOW", now)
@@ -101,6 +113,16 @@ def spans(
         write(to_json(found), output)
     else:
         print_change(found, stdout())
+
+
+def _charges(
+    context: CommandContext, reporting: ReportService, scope: Scope, now: Window, before: Window, by: str
+) -> ReportAnswer[SpanChange] | None:
+    from gpucost.service.reporting.charged_changes import compare_charges
+    from gpucost.service.wiring.inputs import load_policy
+
+    book = load_policy(context.settings.charges.policy, context.teams)
+    return compare_charges(reporting, scope, now, before, book, by)
 
 
 @app.command()

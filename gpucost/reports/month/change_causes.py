@@ -66,6 +66,14 @@ class CauseKind(StrEnum):
     SPAN = "span"
     ADJUSTMENT = "adjustment"
     EXCHANGE = "exchange_rate"
+    QUOTA = "quota"
+    QUOTA_USE = "quota_use"
+    LENDING = "lending"
+    QUOTA_PRICE = "quota_price"
+    HELD_FACTOR = "held_factor"
+    SHARED = "shared"
+    CONTRACTS = "contracts"
+    POLICY = "policy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +268,7 @@ def _of_group(
         kind = CauseKind.GONE_TEAM if not hours else CauseKind.NEW_TEAM
         if hours or hours_before:
             add(_kind_of(cells or cells_before, kind), (paid - paid_before) * now.rate, hours - hours_before)
-        return _rounded(group, drafts, target)
+        return rounded_causes(group, drafts, target)
     scaled, scaled_before = _scaled(cells, now.time), _scaled(cells_before, before.time)
     missing = paid - _paid(scaled) - (paid_before - _paid(scaled_before))
     parts = [_least_part(each, span.time) for each, span in ((cells_before, before), (cells, now))]
@@ -291,7 +299,7 @@ def _of_group(
         before_ms,
     ):
         drafts.append((cause, amount * now.rate))
-    return _rounded(group, drafts, target)
+    return rounded_causes(group, drafts, target)
 
 
 def _paid(cells: Mapping[_Cell, _PatternSums]) -> Fraction:
@@ -447,11 +455,11 @@ def _few(drafts: Sequence[tuple[ChangeCause, Fraction]]) -> Iterable[tuple[Chang
             yield one, sum((amount for _, amount in rest), Fraction(0))
 
 
-def _rounded(
+def rounded_causes(
     group: str, drafts: Sequence[tuple[ChangeCause, Fraction]], target: int
 ) -> tuple[ChangeCause, ...]:
-    """Whole nano-units that add up to ``target``: each part rounded down, and what is left to those that lost
-    most."""
+    """Causes in whole nano-units that add up to ``target``, largest first: each part rounded down, and what
+    is left to those that lost most."""
     joined: dict[Hashable, tuple[ChangeCause, Fraction]] = {}
     for cause, amount in drafts:
         key = cause.kind, cause.cluster, cause.model, cause.pattern
@@ -513,4 +521,15 @@ _WORDS: Mapping[CauseKind, tuple[str, str]] = {
     CauseKind.SPAN: ("a longer span, in days{change}", "a shorter span, in days{change}"),
     CauseKind.ADJUSTMENT: ("adjustments", "adjustments"),
     CauseKind.EXCHANGE: ("the exchange rate{change}", "the exchange rate{change}"),
+    CauseKind.QUOTA: ("more quota, in GPUs{change}", "less quota, in GPUs{change}"),
+    CauseKind.QUOTA_USE: ("less of its quota used, {hours}", "more of its quota used, {hours}"),
+    CauseKind.LENDING: ("less quota lent, {hours}", "more quota lent, {hours}"),
+    CauseKind.QUOTA_PRICE: ("idle quota cost more an hour", "idle quota cost less an hour"),
+    CauseKind.HELD_FACTOR: ("more for what it held, by the policy", "less for what it held, by the policy"),
+    CauseKind.SHARED: ("a larger share of nobody's time", "a smaller share of nobody's time"),
+    CauseKind.CONTRACTS: ("contracts", "contracts"),
+    CauseKind.POLICY: (
+        "discounts, mark-ups, floors and caps",
+        "discounts, mark-ups, floors and caps",
+    ),
 }

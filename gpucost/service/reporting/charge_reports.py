@@ -90,7 +90,7 @@ def preview_charges(
     for a policy without a rate for the ledger's currency, InputError for policies of several currencies, and
     for a month whose hours were added up by day.
     """
-    _check_chargeable(reporting, scope, month, books)
+    check_chargeable(reporting, scope, month, books)
 
     def read() -> ChargebackPreview:
         cells = reporting.ledger.cells(scope, month.window)
@@ -125,7 +125,7 @@ def charge_table(
     cost_centres: Mapping[str, str | None],
 ) -> ReportTable:
     """All charges of the month under each of ``books``, by day. Raises as ``preview_charges``."""
-    _check_chargeable(reporting, scope, month, books)
+    check_chargeable(reporting, scope, month, books)
 
     def read() -> ReportTable:
         commitments = [_commitment_lines(reporting, month, book) for book in books]
@@ -147,7 +147,7 @@ def team_statements(
     """The statements of ``teams``, in their order, for a month of which the ledger holds something, and the
     summary of all; all from one state of the ledger. A closed month is charged by the policy that it was
     closed with. Raises as ``preview_charges``."""
-    _check_chargeable(reporting, scope, month, [policy_in_force(reporting.ledger, month, book)[0]])
+    check_chargeable(reporting, scope, month, [policy_in_force(reporting.ledger, month, book)[0]])
     return reporting.steady(
         scope, month.window, lambda: _statements(reporting, scope, month, book, cost_centres, teams)
     ).report
@@ -162,7 +162,7 @@ def _statements(
     teams: Collection[str],
 ) -> MonthStatements:
     book, kept = policy_in_force(reporting.ledger, month, book)
-    account = _account(reporting, scope, month, book, kept)
+    account = month_account(reporting, scope, month, book, kept)
     answer = replace(reporting, charging=None).month(scope, month)
     if answer is None:
         raise InputError("month", str(month), "a month of which the ledger holds something")
@@ -197,10 +197,11 @@ def policy_in_force(ledger: Ledger, month: Month, book: PolicyBook) -> tuple[Pol
     return book, kept
 
 
-def _account(
+def month_account(
     reporting: ReportService, scope: Scope, month: Month, book: PolicyBook, kept: MonthCharges | None
 ) -> ChargeAccount:
-    """Raises LedgerConflict where a closed month is not charged as it was."""
+    """The charges of a month by the policy in force. Raises LedgerConflict where a closed month is not
+    charged as it was."""
     cells, lines = reporting.ledger.cells(scope, month.window), _commitment_lines(reporting, month, book)
     account = charges(cells, book, reporting.currency, lines)
     if kept is not None and account.digest != kept.digest:
@@ -273,9 +274,9 @@ def close_month(
         if ledger.month(month).state is LedgerState.CLOSED:
             return
         state = ledger.month_state(month)
-        _check_chargeable(reporting, EVERYTHING, month, [book])
+        check_chargeable(reporting, EVERYTHING, month, [book])
         book.check_teams(known_teams(ledger, reporting.accounts.keys(), month))
-        account = _account(reporting, EVERYTHING, month, book, None)
+        account = month_account(reporting, EVERYTHING, month, book, None)
         weights = {team: str(weight) for team, weight in sorted(book.team_quotas.items())}
         kept = MonthCharges(
             policy_name=book.name,
@@ -331,11 +332,11 @@ class PolicyCharging:
         book, kept = policy_in_force(reporting.ledger, month, self.book)
         if book.is_plain:
             return None
-        _check_chargeable(reporting, EVERYTHING, month, [book])
+        check_chargeable(reporting, EVERYTHING, month, [book])
         centres = {team: account.cost_centre for team, account in reporting.accounts.items()}
         if kept is None:
             book.check_teams(known_teams(reporting.ledger, centres.keys(), month))
-        account = _account(reporting, EVERYTHING, month, book, kept)
+        account = month_account(reporting, EVERYTHING, month, book, kept)
         return _summary(reporting, book, account, report, centres, kept)
 
 
@@ -352,7 +353,7 @@ def kept_statements(
     if not reporting.stand(EVERYTHING, month.window).windows:
         return None
     closed_by, kept = policy_in_force(reporting.ledger, month, book)
-    _check_chargeable(reporting, EVERYTHING, month, [closed_by])
+    check_chargeable(reporting, EVERYTHING, month, [closed_by])
     centres = {team: account.cost_centre for team, account in reporting.accounts.items()}
 
     def read() -> MonthStatements:
@@ -434,7 +435,7 @@ def _rules(ledger: Ledger, scope: Scope, month: Month) -> dict[str, list[Stateme
     return found
 
 
-def _check_chargeable(
+def check_chargeable(
     reporting: ReportService, scope: Scope, month: Month, books: Sequence[PolicyBook]
 ) -> None:
     """Raises ConfigError for a policy without a rate for the ledger's currency, InputError for a month whose
