@@ -94,7 +94,7 @@ L, W, H, D = USAGE_LINE.c, LEDGER_WINDOW.c, HOLDER.c, USAGE_DAY.c
 
 _OF_LINES_ONLY = frozenset(("node", "pod", "pod_uid", "team_rule"))
 # By these, groups are many.
-_OF_JOBS = frozenset(("job", "job_uid", "workload"))
+OF_JOBS = frozenset(("job", "job_uid", "workload"))
 _DAY_OF_WINDOW = (D.cluster == W.cluster) & (D.start_ms == W.start_ms - W.start_ms % DAY_MS)
 
 # Lines of the first release: the tensor signal was read with the SM signal or not at all.
@@ -129,14 +129,14 @@ def aggregate(
             days = None
     span = sealed.span(connection, window, clusters_of(scope, filters))
     if span is None and days is not None and connection.execute(windows.limit(1)).first() is None:
-        if not _OF_JOBS.isdisjoint(dims):
+        if not OF_JOBS.isdisjoint(dims):
             # Groups are nearly as many as rows of the days, so the rows are read as they are.
             keys, found_rows = _rows(DAY_LINE, days, *asked)
             lines = found_rows.add_columns(*keys, *(DAY_LINE.c[name] for name in MEASURES)).subquery()
             return _by_job(connection, lines, dims, window, step_ms, categories=categories, are_sums=False)
         lines = _sums_of_days(days, *asked).subquery()
     else:
-        by_job = span is None and not _OF_JOBS.isdisjoint(dims) and "team_rule" not in dims
+        by_job = span is None and not OF_JOBS.isdisjoint(dims) and "team_rule" not in dims
         by_line = sums_by_id(
             USAGE_LINE, [*line_measures().values()], windows, *asked, one_of_alike=not by_job
         )

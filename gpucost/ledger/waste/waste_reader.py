@@ -60,6 +60,7 @@ from gpucost.ledger.sealed.sealed_reader import SealedStore, sealed_months
 from gpucost.ledger.usage import reader, rollups
 from gpucost.ledger.usage.coded_sums import added
 from gpucost.ledger.usage.query import (
+    OF_JOBS,
     as_frame,
     check_dims,
     refuse_cut,
@@ -143,7 +144,9 @@ def _by_id(
         unpriced = case((line.nano.is_(None), line.board_ms), else_=0)
         by_name = {"board_ms": line.board_ms, "nano": func.coalesce(line.nano, 0), "unpriced_ms": unpriced}
         measures = [cast(func.sum(column), BigInteger).label(name) for name, column in by_name.items()]
-        return sums_by_id(table, measures, windows, scope, keyed, capacity, step_ms, more)
+        # By job few pods of some days are alike, and to find them all holders are compared.
+        alike = OF_JOBS.isdisjoint(dims)
+        return sums_by_id(table, measures, windows, scope, keyed, capacity, step_ms, more, one_of_alike=alike)
 
     parts = sums(WASTE_LINE, seen, P.waste).cte("parts")
     unassessed, rest = sums(USAGE_LINE, unseen).subquery(), sums(USAGE_LINE, seen).subquery()
