@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 from gpucost.charges.policy_file import PolicyBook
 from gpucost.domain.errors import InputError
 from gpucost.domain.scope import EVERYTHING, Scope
@@ -18,7 +16,7 @@ from gpucost.service.reporting.charge_reports import (
     policy_in_force,
 )
 from gpucost.service.reporting.report_service import ReportAnswer, ReportService
-from gpucost.service.reporting.span_changes import compare_spans
+from gpucost.service.reporting.span_changes import compare_spans, span_adjustments
 
 _CHARGED = ("charged", "true")
 
@@ -78,9 +76,7 @@ def _month(field: str, span: Window) -> Month:
 def _charged(reporting: ReportService, month: Month, book: PolicyBook) -> ChargedMonth:
     book, kept = policy_in_force(reporting.ledger, month, book)
     account = month_account(reporting, EVERYTHING, month, book, kept)
-    adjusted: dict[str, int] = defaultdict(int)
-    for item in reporting.ledger.adjustments(EVERYTHING, month):
-        adjusted[item.team] += item.nano
+    adjusted = dict(span_adjustments(reporting, EVERYTHING, month.window, "team"))
     extent = reporting.ledger.extent(scope=EVERYTHING)
     known = None if extent is None else month.window.intersect(extent)
     return ChargedMonth(book.title, account, known or month.window, adjusted)

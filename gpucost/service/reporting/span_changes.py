@@ -63,7 +63,7 @@ def compare_spans(
         whole,
         made,
         asked=("change", now, before, by),
-        beside=lambda: tuple(_adjustments(reporting, scope, span, by) for span in (now, before)),
+        beside=lambda: tuple(span_adjustments(reporting, scope, span, by) for span in (now, before)),
     )
 
 
@@ -72,11 +72,11 @@ def _side(reporting: ReportService, scope: Scope, span: Window, by: str) -> Span
     if not scope.sees_every_team:
         lines = lines[lines["bucket"] == Bucket.HELD]
     infos = reporting.ledger.windows(span, scope=scope)
-    adjusted = dict(_adjustments(reporting, scope, span, by))
+    adjusted = dict(span_adjustments(reporting, scope, span, by))
     return SpanLines(lines, span_time([window_facts(info) for info in infos], span), adjusted)
 
 
-def _adjustments(
+def span_adjustments(
     reporting: ReportService, scope: Scope, span: Window, by: str
 ) -> tuple[tuple[str, int], ...]:
     """Nano-units by team, where the span is whole months and rows are teams: adjustments are of a team and a
