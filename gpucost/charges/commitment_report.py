@@ -147,6 +147,16 @@ class CommitmentReport:
     difference_nano: int
     gaps: UsageGaps
 
+    @property
+    def charged_views(self) -> list[tuple[str, int, int]]:
+        """As ``commitment_lines`` enters them in charges: a team, what its use costs by the contracts less
+        what it costs by its usage lines, and its share of what was not used."""
+        return [
+            (each.team, each.effective_nano - each.unused_nano - each.contracted_nano, each.unused_nano)
+            for each in self.teams
+            if each.team
+        ]
+
 
 _ALL_KNOWN = UsageGaps()
 

@@ -16,6 +16,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
+from benchmarks.report import PRICE, lines_of
 from gpucost.cli.application import app
 from gpucost.cli.docs import render
 from gpucost.cli.terminal.exit_codes import EPILOG, ExitCode
@@ -109,6 +110,29 @@ def test_ingest_reads_what_is_missing_and_says_so(run: Run) -> None:
     again = run("ingest", "--from", "2026-10-01", "--to", "2026-10-02", "--again")
     assert "24 of 24 windows read, 0 changed" in again.stdout
     assert (first.exit_code, second.exit_code, again.exit_code) == (0, 0, 0)
+
+
+def test_ingest_keeps_what_the_month_is_expected_to_cost(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A day of October after August and September: thirty days are left of it."""
+
+    def now() -> int:
+        return Month(2026, 10).window.start_ms + DAY_MS
+
+    monkeypatch.setattr("gpucost.cli.commands.ingest.now_ms", now)
+    with Ledger.open(new_ledger(folder / "ledger.db"), now=now) as ledger:
+        for day, window in enumerate(
+            Window(Month(2026, 8).window.start_ms, Month(2026, 10).window.start_ms).split(DAY_MS)
+        ):
+            made = {"source": "test", "code_version": "test", "observed_ms": DAY_MS, "settle": True}
+            ledger.ingest("c", window, lines_of(window, 8, day, 1), rates={PRICE.rate_id: PRICE}, **made)
+    for _ in range(2):
+        done = run("ingest", "--from", "2026-10-01", "--to", "2026-10-02")
+        assert done.exit_code == ExitCode.OK, done.stderr
+    with Ledger.open(f"sqlite:///{folder / 'ledger.db'}", now=now) as ledger:
+        kept = {each.team: (each.month, each.days_left) for each in ledger.kept_forecasts()}
+    assert kept["team-00"] == ("2026-10", 30)
 
 
 def test_ingest_ends_with_how_much_of_it_has_no_price(run: Run, folder: Path) -> None:

@@ -193,6 +193,24 @@ def test_contracts_and_unknown_prices() -> None:
     assert bound.effective == {"team-a": 80 * 12 * NANO // 10, "": idle}
 
 
+def test_contracts_of_the_charge_policy_are_charged() -> None:
+    """Eight GPUs for ten hours cost 160 by their price of 2; the contract makes 96 of it, and the owner of
+    what was not used is the platform. A change's own contracts, at half the price, stand in their place."""
+    run = run_scenario(kueue_history(job("a1", 0, 600, 8)))
+    views = list(views_of(run, WINDOW).values())
+    text = POLICY.replace("idle_of_nobody: by_use, mark_up: 5", "idle_of_nobody: kept")
+    policy = PolicyBook.parse(
+        f"{text}contracts_file: c.yaml\n", "policy.yaml", {}, lambda name: (CONTRACTS, name)
+    )
+    cheaper = ContractBook.parse(CONTRACTS.replace("1.2", "0.6"), "contracts.yaml")
+    for own, price in ((None, 12), (cheaper, 6)):
+        found = scenario_money(views, run.pools, run.prices, WINDOW, "one", "USD", policy, own)
+        assert found.charged == {"team-a": 80 * price * NANO // 10}
+        assert found.effective is not None
+        assert found.effective["team-a"] == found.charged["team-a"]
+        assert found.charge_difference == 0
+
+
 def test_a_difference_within_the_error_of_the_baseline_is_not_told_apart() -> None:
     jobs = [job(f"j{n:02d}", 10 * n, 30, started=10 * n + 200) for n in range(40)]
     more = change("name: more\nnodes: [{pool: line, add: 1}]")

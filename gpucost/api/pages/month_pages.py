@@ -25,6 +25,7 @@ from gpucost.api.routes.service import index
 from gpucost.api.server.authentication import READERS, Reader, authenticate, require_role
 from gpucost.api.server.services import ApiServices, KnownServices, OneCluster, nothing_held
 from gpucost.charges.policy_file import PolicyBook
+from gpucost.domain.errors import InputError
 from gpucost.domain.scope import Scope
 from gpucost.domain.time import Month, iso
 from gpucost.reports.base import display, page_addresses
@@ -32,9 +33,11 @@ from gpucost.reports.base.values import CostAmount, CostChange, UsageSignal
 from gpucost.reports.month.change_causes import cause_words
 from gpucost.reports.month.model import MonthReport, TeamBudget, budget_words, jobs_of_several
 from gpucost.reports.month.provenance import provisional_words, read_of
+from gpucost.reports.month.span_change import SpanChange
 from gpucost.reports.render.html import waste_chart
 from gpucost.reports.waste import waste_table
 from gpucost.service.reporting.charge_reports import policy_digest
+from gpucost.service.reporting.charged_changes import charges_apart, compare_charges
 from gpucost.service.reporting.month_closing import scope_of_team
 from gpucost.service.reporting.month_forecasts import month_forecast
 from gpucost.service.reporting.span_changes import compare_spans
@@ -229,6 +232,7 @@ async def show_change(
         if found is None:
             raise nothing_held(known, principal.scope, "month", month)
         why = compare_spans(known.reporting, seen, wanted.window, wanted.previous().window)
+        charged, uncharged = _charged_change(known, seen, wanted)
         title = f"Why {display.month_name(wanted)} is not {display.month_name(wanted.previous())}"
         return content(
             title,
@@ -239,10 +243,25 @@ async def show_change(
             marks=month_marks(found.report, known.policy, seen),
             cause_words=cause_words,
             why=None if why is None else why.report,
+            charged=charged,
+            uncharged=uncharged,
         )
 
     frame = PageFrame(request, known, principal, "month", wanted)
     return await shown(frame, ("change", wanted, team, policy_digest(known.policy)), make)
+
+
+def _charged_change(known: KnownServices, scope: Scope, month: Month) -> tuple[SpanChange | None, str]:
+    """Why another amount is charged than in the month before, or what keeps it from being told; neither where
+    teams are charged what they held."""
+    before = month.previous()
+    if not charges_apart(known.reporting, (month, before), known.policy):
+        return None, ""
+    try:
+        found = compare_charges(known.reporting, scope, month.window, before.window, known.policy)
+    except InputError as error:
+        return None, error.allowed
+    return None if found is None else found.report, ""
 
 
 @router.get("/")

@@ -102,10 +102,20 @@ def ingest(
         # At the very end, so that it is seen: such time is in no cost.
         for name, span in read.items():
             complain_of_unpriced(ledger, span, name)
+    if read:
+        _keep_forecasts(context)
     if not clusters:
         complain("the source knows no cluster")
     if failed or not found_any:
         raise typer.Exit(ExitCode.SOURCE)
+
+
+def _keep_forecasts(context: CommandContext) -> None:
+    """What is said of this month's end today can be scored once it is over, without a service too."""
+    from gpucost.service.reporting.month_forecasts import keep_forecasts
+
+    with context.reporting() as reporting:
+        keep_forecasts(reporting, now_ms())
 
 
 def _span(covered: Window, since: str | None, until: str | None) -> Window | None:

@@ -398,3 +398,7 @@ def _refuse_currencies(
         if history.currency and book.currency != history.currency:
             allowed = f"{history.currency}, the currency of the history"
             raise InputError(f"{file}: currency", book.currency, allowed)
+        for policy in policies:
+            if policy.file.currency not in (None, book.currency):
+                allowed = f"{policy.file.currency}, the currency of the charge policy {policy.title}"
+                raise InputError(f"{file}: currency", book.currency, allowed)

@@ -18,14 +18,14 @@ from typing import NamedTuple
 from gpucost.advisor.replay.history_record import PoolRecord
 from gpucost.advisor.replay.pool_changes import PriceStep
 from gpucost.charges.capacity_cells import CapacityCell, CellRow
-from gpucost.charges.charge_account import charges
+from gpucost.charges.charge_account import charges, commitment_lines
 from gpucost.charges.commitment_drawdown import UsageCell
 from gpucost.charges.commitment_report import report_commitments
 from gpucost.charges.contract_terms import ContractBook
 from gpucost.charges.policy_file import PolicyBook
 from gpucost.domain.buckets import UNALLOCATED, Bucket
 from gpucost.domain.money import round_half_even, split_by_weight
-from gpucost.domain.time import HOUR_MS, Window
+from gpucost.domain.time import HOUR_MS, Month, Window
 from gpucost.reports.replay.run_views import RunView, pool_of
 
 
@@ -102,7 +102,9 @@ def scenario_money(
     policy: PolicyBook | None = None,
     contracts: ContractBook | None = None,
 ) -> ScenarioMoney:
-    """Of ``views``. ``policy`` is None, or plain, where nothing is charged."""
+    """Of ``views``. ``policy`` is None, or plain, where nothing is charged; ``contracts`` stand in the place
+    of those of the policy. What contracts charged before the window is not known: their periods begin in it.
+    """
     held: dict[str, list[tuple[PayerKey, int, int, int]]] = {name: [] for name in pools}
     for view in views:
         name = pool_of(view.job, pools)
@@ -118,19 +120,27 @@ def scenario_money(
             for key, each in paid.items():
                 parts[key].add(each)
                 capacity.add(each)
-    charged = kept = effective = None
-    off = 0
-    if policy is not None and not policy.is_plain:
-        cells = hour_cells(views, pools, prices, window, cluster)
-        account = charges(cells, policy, currency_or_its(currency, policy))
-        sums = {team: sum(each.nano for each in kinds.values()) for team, kinds in account.by_team().items()}
-        charged = {team: nano for team, nano in sums.items() if not team.startswith("__platform")}
-        kept, off = account.kept.nano, account.difference.nano
-    if contracts is not None:
-        usage = usage_cells(hour_cells(views, pools, prices, window, cluster))
-        found = report_commitments(contracts, usage, window)
-        effective = {each.team: each.effective_nano for each in found.teams}
-    return ScenarioMoney(capacity, dict(parts), over_ms, charged, kept, off, effective)
+    money = ScenarioMoney(capacity, dict(parts), over_ms)
+
+    def cells() -> Iterator[CapacityCell]:
+        return hour_cells(views, pools, prices, window, cluster)
+
+    bound = contracts if contracts is not None or policy is None else policy.contracts
+    found = None if bound is None else report_commitments(bound, usage_cells(cells()), window)
+    if found is not None:
+        money = replace(money, effective={each.team: each.effective_nano for each in found.teams})
+    if policy is None or policy.is_plain:
+        return money
+    changed = () if found is None else found.charged_views
+    lines = commitment_lines(Month.of(window.start_ms), changed, policy)
+    account = charges(cells(), policy, currency_or_its(currency, policy), lines)
+    sums = {team: sum(each.nano for each in kinds.values()) for team, kinds in account.by_team().items()}
+    return replace(
+        money,
+        charged={team: nano for team, nano in sums.items() if not team.startswith("__platform")},
+        kept=account.kept.nano,
+        charge_difference=account.difference.nano,
+    )
 
 
 def currency_or_its(currency: str, policy: PolicyBook) -> str:

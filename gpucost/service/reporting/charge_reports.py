@@ -241,13 +241,7 @@ def _contract_views(
 
 def _commitment_lines(reporting: ReportService, month: Month, book: PolicyBook) -> tuple[ChargeLine, ...]:
     found = _commitment_report(reporting, month, book)
-    views = () if found is None else found.teams
-    changed = [
-        (each.team, each.effective_nano - each.unused_nano - each.contracted_nano, each.unused_nano)
-        for each in views
-        if each.team
-    ]
-    return commitment_lines(month, changed, book)
+    return () if found is None else commitment_lines(month, found.charged_views, book)
 
 
 def _amounts(account: ChargeAccount) -> tuple[tuple[str, int, int], ...]:

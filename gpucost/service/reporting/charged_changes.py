@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gpucost.charges.policy_file import PolicyBook
 from gpucost.domain.errors import InputError
 from gpucost.domain.scope import EVERYTHING, Scope
@@ -39,11 +41,11 @@ def compare_charges(
         raise InputError("cluster", ", ".join(sorted(scope.clusters)), "all clusters, as charges are of all")
     if not all(reporting.stand(EVERYTHING, month.window).windows for month in months):
         return None
-    in_force = [policy_in_force(reporting.ledger, month, book) for month in months]
-    if all(each.is_plain for each, _ in in_force):
+    policies = _policies(reporting, months, book)
+    if all(each.is_plain for each in policies):
         allowed = "a charge policy (charges.policy): without one teams are charged what they held"
         raise InputError(*_CHARGED, allowed)
-    for month, (own, _) in zip(months, in_force, strict=True):
+    for month, own in zip(months, policies, strict=True):
         check_chargeable(reporting, EVERYTHING, month, [own])
         if own.file.currency not in (None, reporting.currency):
             theirs = f"those of {month} are in {own.file.currency}"
@@ -64,6 +66,16 @@ def compare_charges(
         beside=lambda: tuple(reporting.beside_month(EVERYTHING, month) for month in months),
     )
     return None if answer.report is None else ReportAnswer(answer.report, answer.stand)
+
+
+def charges_apart(reporting: ReportService, months: Sequence[Month], book: PolicyBook) -> bool:
+    """Whether teams are charged another amount than what they held in one of ``months``, by the policy that
+    it was closed with or else by ``book``."""
+    return not all(each.is_plain for each in _policies(reporting, months, book))
+
+
+def _policies(reporting: ReportService, months: Sequence[Month], book: PolicyBook) -> list[PolicyBook]:
+    return [policy_in_force(reporting.ledger, month, book)[0] for month in months]
 
 
 def _month(field: str, span: Window) -> Month:
