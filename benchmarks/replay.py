@@ -20,13 +20,18 @@ from __future__ import annotations
 import argparse
 import json
 import resource
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import active_children, get_context
+from pathlib import Path
 from random import Random
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.support.processes import counting_cpu_s
 from gpucost.advisor.kueue.requests import PodSetRequest, QuotaRequest
 from gpucost.advisor.replay.history_record import HistoryJob, KueueRecord, ReplayHistory
 from gpucost.advisor.replay.kueue_replay import KueueReplay, ReplayTimings
@@ -83,7 +88,7 @@ def main() -> None:
         json.dumps(
             {
                 "name": "replay",
-                "figures": {**figures, "side_by_side": beside},
+                "figures": {**figures, "side_by_side": beside, "counting_s": counting_cpu_s()},
                 "ratios": ratios,
                 "limits": {
                     "cpu_s of 100,000 jobs": MOST_S,
