@@ -24,7 +24,7 @@ from gpucost.domain.time import Month, Window
 
 MOST_PERIODS = 24
 """Periods before one whose rest is carried over into it, at most."""
-_LARGEST = 1000
+_LEAST, _LARGEST = 1, 1000
 _FAR_MS = 2**53
 
 
@@ -85,8 +85,8 @@ def _percents(value: object) -> object:
     listed = value if isinstance(value, list | tuple) else (value,)
     for each in listed:
         is_number = isinstance(each, int | Decimal) and not isinstance(each, bool)
-        if not is_number or not 0 < each <= _LARGEST:
-            raise wrong(each, f"percents of the budget, above 0 and at most {_LARGEST}, such as [80, 100]")
+        if not is_number or not _LEAST <= each <= _LARGEST:
+            raise wrong(each, f"percents of the budget, {_LEAST} to {_LARGEST}, such as [80, 100]")
     return tuple(sorted({Fraction(each) / 100 for each in listed}))
 
 
@@ -98,11 +98,6 @@ def _currency(code: str) -> str:
 
 
 Percents = Annotated[tuple[Any, ...], BeforeValidator(_percents)]
-
-
-def _expected_too(given: Mapping[str, Any]) -> tuple[Fraction, ...]:
-    """Who wants nothing told of what was spent wants nothing told of what is expected."""
-    return (Fraction(1),) if given.get("thresholds", True) else ()
 
 
 class SpendingBudget(DatedConfigModel):
@@ -125,12 +120,20 @@ class SpendingBudget(DatedConfigModel):
         description="percents of it that are told when spent, as [80, 100]",
     )
     forecast_thresholds: Percents = Field(
-        default_factory=_expected_too,
+        (Fraction(1),),
         description="percents of it that are told when expected: [100], or none where thresholds has none",
     )
     carry_over: bool = Field(
         False, description="true: what is left of a period is added to the next, what is overspent taken off"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _expected_too(cls, given: object) -> object:
+        """Who wants nothing told of what was spent wants nothing told of what is expected."""
+        if isinstance(given, dict) and given.get("thresholds") in ([], ()):
+            return {"forecast_thresholds": (), **given}
+        return given
 
     @model_validator(mode="after")
     def _of_one(self) -> Self:
@@ -174,6 +177,29 @@ class BudgetPlan:
     def at(self, instant_ms: int) -> SpendingBudget | None:
         """The entry in force at an instant."""
         return next((each for each in self.entries if each.holds_at(instant_ms)), None)
+
+    def lately(self, instant_ms: int) -> SpendingBudget | None:
+        """The entry in force at an instant; else the last one that was, where that was in the same period."""
+        found = self.at(instant_ms)
+        if found is not None:
+            return found
+        ended = [each for each in self.entries if each.end_ms <= instant_ms]
+        if ended and BudgetPeriod(ended[-1].period).at(instant_ms).window.start_ms < ended[-1].end_ms:
+            return ended[-1]
+        return None
+
+    def in_force(self, span: PeriodSpan) -> tuple[Window, ...]:
+        """The parts of a period in which entries of such periods are in force, in order: only what is spent
+        in them counts."""
+        found: list[Window] = []
+        for each in self.entries:
+            own = span.window.intersect(Window(max(each.start_ms, 0), max(each.end_ms, 1)))
+            if each.period != span.period or own is None:
+                continue
+            if found and found[-1].end_ms == own.start_ms:
+                own = Window(found.pop().start_ms, own.end_ms)
+            found.append(own)
+        return tuple(found)
 
     def of_period(self, span: PeriodSpan) -> SpendingBudget | None:
         """The last entry of such a period that is in force in ``span``; None where none is."""
@@ -219,13 +245,16 @@ def monthly_budgets(
 
 def refuse_overlaps(entries: Sequence[SpendingBudget]) -> None:
     """Raises a validation error for two entries of one name that are in force at the same time, or that are
-    of different things."""
+    of different things or in different currencies."""
     for (m, first), (n, second) in combinations(enumerate(entries), 2):
         if first.name != second.name:
             continue
         if first.coincides(second):
             found = ErrorRemark(f"the same name as budgets[{m}] at the same time")
             raise wrong(found, "another name, or validities that do not overlap", "budgets", n, "name")
+        if first.currency and second.currency and first.currency != second.currency:
+            found = ErrorRemark(f"another currency than budgets[{m}] of that name")
+            raise wrong(found, f"{first.currency}, or another name", "budgets", n, "currency")
         if first.subject != second.subject:
             found = ErrorRemark(f"another subject than budgets[{m}] of that name")
             raise wrong(found, "the same subject in all entries of a name", "budgets", n, "name")

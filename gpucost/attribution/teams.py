@@ -184,7 +184,23 @@ class TeamFile(ConfigModel):
             if budget.name in monthly:
                 allowed = "a name that no team with a monthly_budget has"
                 raise wrong(budget.name, allowed, "budgets", n, "name")
+        self._refuse_unknown(places)
         return self
+
+    def _refuse_unknown(self, teams: Mapping[str, int]) -> None:
+        """Nobody would ever spend of a budget of a team that is not there."""
+        named = [("budgets", n, each.team) for n, each in enumerate(self.budgets)]
+        named += [("expected", n, each.team) for n, each in enumerate(self.expected)]
+        for key, n, team in named:
+            if team is not None and team.startswith(RESERVED):
+                raise wrong(team, f"a name that does not begin with {RESERVED}", key, n, "team")
+            if teams and team is not None and team not in teams:
+                raise wrong(team, f"a team of the list: {', '.join(teams)}", key, n, "team")
+        centres = [each.cost_centre for each in self.teams if each.cost_centre is not None]
+        for n, budget in enumerate(self.budgets):
+            if teams and budget.cost_centre is not None and budget.cost_centre not in centres:
+                allowed = f"a cost centre of the teams: {', '.join(sorted(set(centres))) or 'none has one'}"
+                raise wrong(budget.cost_centre, allowed, "budgets", n, "cost_centre")
 
     def _refuse_identical(self) -> None:
         groups: dict[object, list[tuple[int, TeamRule]]] = defaultdict(list)

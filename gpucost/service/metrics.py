@@ -127,7 +127,8 @@ BUDGET_USED = ServiceMetric(
     GAUGE,
     ("budget", "subject_kind", "subject", "period"),
     "What was spent of a budget of the team rules in its current month, quarter or year, carry-over "
-    "included: 1 is all of it. Absent for one in another currency than the ledger's.",
+    "included: 1 is all of it, +Inf what was spent of nothing, or of less after a period that was overspent. "
+    "Absent for one in another currency than the ledger's.",
 )
 BUDGET_EXPECTED = ServiceMetric(
     "gpucost_budget_expected_ratio",

@@ -7,6 +7,7 @@ from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from fastapi.testclient import TestClient
 
@@ -29,6 +30,7 @@ from gpucost.service.notifications.digests import DigestScheduler
 from gpucost.service.notifications.findings_and_alerts import AlertNotices, FindingNotices, keep
 from gpucost.service.reporting.budget_reports import budget_report
 from gpucost.service.reporting.charge_reports import team_statements
+from gpucost.service.reporting.month_forecasts import month_forecast
 from gpucost.service.reporting.rendering import ReportFormat, render_statements
 from gpucost.service.reporting.report_service import ReportService
 from gpucost.service.settings.api import ApiSettings
@@ -111,6 +113,122 @@ def test_without_thresholds_nothing_is_told_unless_asked_for(ledger: Ledger) -> 
     rules = rules_of(quiet, expected)
     assert status(ledger, rules, "quiet").thresholds == ()
     assert [each.part for each in status(ledger, rules, "expected").thresholds] == [Fraction(9, 10)]
+
+
+def test_only_what_is_spent_while_it_is_in_force_counts(ledger: Ledger) -> None:
+    """From the 9th on, to the 13th: 23 of 31 days of the amount, and four of it; 8 days and 14 hours of the
+    first are known by 14:00 on the 17th. September from the 16th carries over what 15 of 30 days left."""
+    whole = f"team: team-00, amount: '{amount(31 * HELD)}'"
+    late = status(ledger, rules_of(f"{{name: b, {whole}, valid_from: 2026-10-09}}"), "b")
+    assert (late.amount_nano, late.spent_nano) == (23 * HELD, 22 * HELD)
+    assert late.thresholds[0].reached_at == "2026-10-17T11:00:00Z"
+    assert "in force 2026-10-09 00:00 to 2026-11-01 00:00 UTC" in late.note
+    rules = rules_of(f"{{name: b, {whole}, valid_from: 2026-10-09, valid_to: 2026-10-13}}")
+    over = status(ledger, rules, "b")
+    assert (over.amount_nano, over.spent_nano, over.forecast) == (4 * HELD, 4 * HELD, None)
+    noon = f"{{name: b, {whole}, valid_from: '2026-10-17T12:00:00Z'}}"
+    assert status(ledger, rules_of(noon), "b").spent_nano == 2 * HELD
+    carried = (
+        f"{{name: b, team: team-00, amount: '{amount(30 * HELD)}', carry_over: true, valid_from: 2026-09-16}}"
+    )
+    assert status(ledger, rules_of(carried), "b").carried_nano == 0
+
+
+def test_a_budget_that_is_overspent_before_it_begins_is_exceeded_at_once(ledger: Ledger) -> None:
+    """September cost 30 of its 10: 20 are taken off October's. Of a budget of nothing the first hour is too
+    much."""
+    less = f"{{name: b, team: team-00, amount: '{amount(10 * HELD)}', carry_over: true}}"
+    found = status(ledger, rules_of(less), "b")
+    assert (found.total_nano, found.part) == (-10 * HELD, None)
+    assert {each.reached_at for each in found.thresholds if each.kind == "actual"} == {"2026-10-01T00:00:00Z"}
+    assert exceed_words(found) == "exceeded on 2026-10-01 00:00 UTC"
+    nothing = status(ledger, rules_of("{name: b, team: team-00, amount: 0}"), "b")
+    assert {each.reached_at for each in nothing.thresholds if each.kind == "actual"} == {
+        "2026-10-02T00:00:00Z"
+    }
+    unused = status(ledger, rules_of("{name: b, team: other, amount: 0}"), "b")
+    assert unused.reached == ()
+    app = create_app(
+        ledger,
+        ApiSettings(auth="off"),
+        now=lambda: NOW_MS,
+        plans=rules_of(
+            less.replace("name: b", "name: less"), "{name: none, team: other, amount: 0}"
+        ).budget_plans,
+    )
+    text = TestClient(app, base_url="http://localhost").get("/metrics").text
+    used = {
+        line.split('"')[1]: line.split()[-1]
+        for line in text.splitlines()
+        if line.startswith("gpucost_budget_used_ratio{")
+    }
+    assert used == {"less": "+Inf", "none": "0.0"}
+
+
+def test_time_without_a_price_is_said_and_no_forecast_is_made_of_it(tmp_path: Path) -> None:
+    """Twenty days of which the last one has no price: nobody knows what it cost."""
+    begin_ms = OCTOBER.window.start_ms
+    with Ledger.open(new_ledger(tmp_path / "l.db"), now=lambda: begin_ms + 20 * DAY_MS) as own:
+        for n, day in enumerate(Window(begin_ms, begin_ms + 20 * DAY_MS).split(DAY_MS)):
+            lines = lines_of(day, 8, n, 1)
+            if n == 19:
+                lines = lines.assign(nano=pd.array([None] * len(lines), dtype="Int64"), rate_id="")
+            made = {"observed_ms": DAY_MS, "source": "test", "code_version": "test", "settle": True}
+            own.ingest("c", day, lines, rates={PRICE.rate_id: PRICE}, **made)
+        rules = rules_of("{name: b, team: team-00, amount: 1000000}")
+        found = status(own, rules, "b", begin_ms + 20 * DAY_MS)
+        assert found.spent_nano == 19 * HELD
+        assert "8.0 GPU-hours without a price are in no amount" in found.note
+        assert found.forecast is not None
+        assert found.forecast.expected_nano is None
+        assert "lack prices" in found.forecast.reason
+
+
+def test_a_forecast_needs_the_period_so_far(ledger: Ledger) -> None:
+    found = status(ledger, rules_of("{name: b, team: team-00, amount: 1000000, period: year}"), "b")
+    assert found.forecast is not None
+    assert found.forecast.expected_nano is None
+    assert "of the time so far of 2026 is in the ledger" in found.forecast.reason
+
+
+def test_amounts_of_another_currency_are_not_carried_over(ledger: Ledger) -> None:
+    first = "{name: b, team: team-00, amount: 40000, currency: EUR, valid_to: 2026-10-01}"
+    rules = rules_of(
+        first, "{name: b, team: team-00, amount: 40000, carry_over: true, valid_from: 2026-10-01}"
+    )
+    found = status(ledger, rules, "b")
+    assert found.carried_nano is None
+    assert "in another currency" in found.note
+
+
+def test_a_budget_and_the_months_forecast_say_the_same(ledger: Ledger) -> None:
+    rules = rules_of("{name: b, team: team-00, amount: 1000000}")
+    found = status(ledger, rules, "b").forecast
+    month = month_forecast(ReportService(ledger, "test", {}), EVERYTHING, OCTOBER, NOW_MS)
+    assert found is not None
+    assert month is not None
+    [team] = month.teams
+    assert (found.expected_nano, found.low_nano, found.high_nano) == (
+        team.expected_nano,
+        team.low_nano,
+        team.high_nano,
+    )
+
+
+@pytest.mark.parametrize(
+    ("entry", "field"),
+    [
+        ("{name: b, team: nobody, amount: 1}", "budgets[0].team"),
+        ("{name: b, team: __unallocated__, amount: 1}", "budgets[0].team"),
+        ("{name: b, cost_centre: CC-9, amount: 1}", "budgets[0].cost_centre"),
+        ("{name: b, team: other}", "budgets[0].amount"),
+        ("{name: b, team: other, amount: 1, thresholds: [0.8]}", "budgets[0].thresholds"),
+    ],
+)
+def test_a_budget_that_means_nothing_is_refused(entry: str, field: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        rules_of(entry)
+    assert refused.value.field == field
 
 
 def test_when_it_will_be_exceeded_with_an_interval(ledger: Ledger) -> None:

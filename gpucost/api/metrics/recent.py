@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping
@@ -163,6 +164,8 @@ class RecentFamilies:
             labels = (each.name, each.subject, each.of, each.period)
             if each.part is not None:
                 used.append((labels, float(each.part)))
+            elif each.spent_nano is not None:  # of nothing, or of less: anything is more than all of it
+                used.append((labels, math.inf if each.spent_nano > each.total_nano else 0.0))
             for edge in EDGES:
                 nano = None if each.forecast is None else getattr(each.forecast, f"{edge}_nano")
                 if nano is not None and each.total_nano > 0:

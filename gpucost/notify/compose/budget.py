@@ -19,7 +19,7 @@ from gpucost.reports.month.budget_status import (
     exceed_words,
 )
 from gpucost.reports.month.change_causes import cause_words
-from gpucost.reports.month.cost_incidents import CostIncident, IncidentSign
+from gpucost.reports.month.cost_incidents import CostIncident, IncidentRule, IncidentSign
 
 
 def budget_key(status: BudgetStatus, threshold: ThresholdStatus) -> str:
@@ -135,14 +135,11 @@ def incident_message(
     day = iso(incident.began_ms - DAY_MS)[:10]
     cause = incident.cause or sign.cause
     why = "" if cause is None else f" Most of it: {cause_words(cause)}."
+    week, base = IncidentRule().spans(sign.day_ms)
     title = f"{who} costs more than usual" if incident.ended_ms is None else f"{who} costs as usual again"
     return NotificationMessage(
         title=title,
         summary=f"{more} more in a week than the usual {usual}, since the week up to {day}.{why}",
         links=links.month(Month.of(incident.began_ms - 1), incident.team),
-        footer=f"gpucost compare {_week_of(sign.day_ms)} --team {quote(display.visible(incident.team))}",
+        footer=f"gpucost compare {week} {base} --team {quote(display.visible(incident.team))}",
     )
-
-
-def _week_of(day_ms: int) -> str:
-    return f"{iso(day_ms - 7 * DAY_MS)}/{iso(day_ms)}"

@@ -90,6 +90,8 @@ class BudgetStatus:
     def words(self) -> str:
         """``Budget NAME, 2026-Q4: 84% of 120,000.00 USD were held; will exceed on …``, with the note."""
         total, of_it = display.money(self.total_nano), display.percent(self.part)
+        if self.part is None and self.spent_nano is not None:
+            of_it = display.money(self.spent_nano)
         held = f"{of_it} of {total} {self.currency} were held"
         words = f"Budget {display.name(self.name)}, {self.period}: {held}"
         return "; ".join(filter(None, (words, self.exceedance, self.note))) + "."
@@ -148,23 +150,29 @@ def reached_at(
 
 
 def budget_forecast(
-    end: MonthEnd, coverage: Fraction, spent_nano: int, total_nano: int, until_ms: int
+    end: MonthEnd,
+    coverage: Fraction,
+    spent_nano: int,
+    total_nano: int,
+    until_ms: int,
+    passed_ms: int | None = None,
 ) -> BudgetForecast:
-    """``spent_nano`` is known up to ``until_ms``, from where ``end`` forecasts."""
+    """``spent_nano`` is known up to ``until_ms``, from where ``end`` forecasts; where it is more than all of
+    the budget, it became so by ``passed_ms``."""
     expected, low, high = end.expected_nano, end.low_nano, end.high_nano
     if expected is None or low is None or high is None:
         return BudgetForecast(None, None, None, coverage, end.days_left, None, None, None, end.reason)
     exceeds, earliest, latest = (
-        _passes(total_nano - spent_nano, each - spent_nano, end.days_left, until_ms)
+        _passes(total_nano - spent_nano, each - spent_nano, end.days_left, until_ms, passed_ms or until_ms)
         for each in (expected, high, low)
     )
     return BudgetForecast(expected, low, high, coverage, end.days_left, exceeds, earliest, latest, end.reason)
 
 
-def _passes(room_nano: int, rest_nano: int, days: int, until_ms: int) -> str | None:
+def _passes(room_nano: int, rest_nano: int, days: int, until_ms: int, passed_ms: int) -> str | None:
     """The day on which ``rest_nano``, spread evenly over ``days``, is more than ``room_nano``."""
     if room_nano < 0:
-        return iso(until_ms - 1)[:10]
+        return iso(passed_ms - 1)[:10]
     if rest_nano <= room_nano or not days:
         return None
     at = room_nano * days // rest_nano

@@ -63,6 +63,7 @@ class CauseKind(StrEnum):
     IDLE = "idle"
     UNAVAILABLE = "unavailable"
     MISSING_DATA = "missing_data"
+    UNPRICED = "unpriced"
     SPAN = "span"
     ADJUSTMENT = "adjustment"
     EXCHANGE = "exchange_rate"
@@ -82,7 +83,8 @@ class ChangeCause:
     where it is about no hours). ``team`` is the group that it is of, by default a team; ``cluster`` and
     ``model`` are those of a price, ``pattern`` the jobs that it is about, namespace and name with ``*`` for
     what varies; else empty. ``before`` and ``now`` are what changed of them: runs, GPUs of a run, hours of a
-    run, the observed part, days of the span. Time without a price is in no cause."""
+    run, the observed part, days of the span. Time without a price is a cause of its own, at the price of the
+    other span; where that has none either it is in no cause."""
 
     kind: str
     team: str
@@ -126,10 +128,11 @@ class SpanLines:
 
 @dataclass(slots=True)
 class _PatternSums:
-    """What a pattern had on one model: GPU time with a price, and its cost."""
+    """What a pattern had on one model: GPU time with a price, and its cost; and GPU time without one."""
 
     ms: Fraction = Fraction(0)
     nano: Fraction = Fraction(0)
+    unpriced: Fraction = Fraction(0)
 
 
 _Cell = tuple[str, str, str, str]
@@ -182,9 +185,9 @@ def explain(now: SpanLines, before: SpanLines, by: str = "team") -> dict[str, tu
     adjustments of now, in the currency shown, less those of before. Each amount is rounded half-even once."""
     has_jobs = all(set(_JOBS) <= set(each.lines.columns) for each in (now, before))
     side, other = _side(now, by, has_jobs=has_jobs), _side(before, by, has_jobs=has_jobs)
-    prices = _prices(other)
+    prices, prices_now = _prices(other), _prices(side)
     groups = sorted({*side.cells, *other.cells, *now.adjusted, *before.adjusted})
-    return {group: _of_group(group, now, before, side, other, prices) for group in groups}
+    return {group: _of_group(group, now, before, side, other, (prices, prices_now)) for group in groups}
 
 
 def _side(span: SpanLines, by: str, *, has_jobs: bool) -> _Side:
@@ -203,6 +206,7 @@ def _side(span: SpanLines, by: str, *, has_jobs: bool) -> _Side:
         own = cells[name].setdefault(cell, _PatternSums())
         own.ms += found.board_ms - found.unpriced_ms
         own.nano += found.nano or 0
+        own.unpriced += found.unpriced_ms
     return _Side(cells, _runs(lines, by) if has_jobs else {})
 
 
@@ -249,10 +253,12 @@ def _of_group(
     before: SpanLines,
     side: _Side,
     other: _Side,
-    prices: Mapping[tuple[str, str, str], Fraction],
+    prices: tuple[_Prices, _Prices],
 ) -> tuple[ChangeCause, ...]:
-    cells, cells_before = side.cells.get(group, {}), other.cells.get(group, {})
-    paid, paid_before = (_paid(each) for each in (cells, cells_before))
+    """``prices`` are those of before and of now."""
+    found, found_before = side.cells.get(group, {}), other.cells.get(group, {})
+    paid, paid_before = (_paid(each) for each in (found, found_before))
+    cells, cells_before = _priced(group, found, prices[::-1]), _priced(group, found_before, prices)
     adjusted, adjusted_before = now.adjusted.get(group, 0), before.adjusted.get(group, 0)
     target = round(paid * now.rate) + adjusted - round(paid_before * before.rate) - adjusted_before
     hours, hours_before = _hours(cells), _hours(cells_before)
@@ -264,6 +270,10 @@ def _of_group(
 
     add(CauseKind.ADJUSTMENT, Fraction(adjusted - adjusted_before))
     add(CauseKind.EXCHANGE, paid_before * (now.rate - before.rate), before=before.rate, now=now.rate)
+    lacked = (paid - _paid(cells)) - (paid_before - _paid(cells_before))
+    bare, bare_before = (_unpriced(each) for each in (found, found_before))
+    add(CauseKind.UNPRICED, lacked * now.rate, bare - bare_before)
+    paid, paid_before = _paid(cells), _paid(cells_before)
     if not hours_before or not hours:
         kind = CauseKind.GONE_TEAM if not hours else CauseKind.NEW_TEAM
         if hours or hours_before:
@@ -293,13 +303,38 @@ def _of_group(
         group,
         scaled,
         stretched,
-        prices,
+        prices[0],
         (side.runs, other.runs) if tells_runs else ({}, {}),
         longer,
         before_ms,
     ):
         drafts.append((cause, amount * now.rate))
     return rounded_causes(group, drafts, target)
+
+
+_Prices = Mapping[tuple[str, str, str], Fraction]
+
+
+def _priced(
+    group: str, cells: Mapping[_Cell, _PatternSums], prices: tuple[_Prices, _Prices]
+) -> Mapping[_Cell, _PatternSums]:
+    """As if all time had a price: that of its own span, the first, or else that of the other. Time that has
+    one in neither is left out."""
+    if not any(each.unpriced for each in cells.values()):
+        return cells
+    filled = {}
+    for key, each in cells.items():
+        _, cluster, model, _ = key
+        known = (of.get((name, cluster, model)) for of in prices for name in (group, ""))
+        price = next((one for one in known if one is not None), None)
+        filled[key] = each
+        if price is not None:
+            filled[key] = _PatternSums(each.ms + each.unpriced, each.nano + each.unpriced * price)
+    return filled
+
+
+def _unpriced(cells: Mapping[_Cell, _PatternSums]) -> Fraction:
+    return sum((each.unpriced for each in cells.values()), Fraction(0))
 
 
 def _paid(cells: Mapping[_Cell, _PatternSums]) -> Fraction:
@@ -518,6 +553,7 @@ _WORDS: Mapping[CauseKind, tuple[str, str]] = {
     CauseKind.IDLE: ("idle rose, {hours} more", "idle fell, {hours} less"),
     CauseKind.UNAVAILABLE: ("more GPUs unavailable, {hours} more", "fewer GPUs unavailable, {hours} less"),
     CauseKind.MISSING_DATA: ("missing data{change}, {hours}", "missing data{change}, {hours}"),
+    CauseKind.UNPRICED: ("less time without a price, {hours}", "more time without a price, {hours}"),
     CauseKind.SPAN: ("a longer span, in days{change}", "a shorter span, in days{change}"),
     CauseKind.ADJUSTMENT: ("adjustments", "adjustments"),
     CauseKind.EXCHANGE: ("the exchange rate{change}", "the exchange rate{change}"),

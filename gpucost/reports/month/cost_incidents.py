@@ -26,7 +26,14 @@ from gpucost.reports.month.change_causes import CauseKind, ChangeCause, SpanLine
 WEEK_MS, BASE_MS = 7 * DAY_MS, 28 * DAY_MS
 """What is compared, and with how much before it."""
 _NO_CAUSE = frozenset(
-    (CauseKind.MISSING_DATA, CauseKind.SPAN, CauseKind.ADJUSTMENT, CauseKind.EXCHANGE, CauseKind.HOURS)
+    (
+        CauseKind.MISSING_DATA,
+        CauseKind.UNPRICED,
+        CauseKind.SPAN,
+        CauseKind.ADJUSTMENT,
+        CauseKind.EXCHANGE,
+        CauseKind.HOURS,
+    )
 )
 """What is no excess, or no name for one."""
 _NO_EXCESS = frozenset((CauseKind.MISSING_DATA, CauseKind.SPAN, CauseKind.ADJUSTMENT, CauseKind.EXCHANGE))
@@ -103,8 +110,8 @@ class IncidentDay:
 class TeamIncident:
     """An incident as it is listed. ``incident`` is its name, ``TEAM/DAY``; ``began`` the end of the day of
     its first sign, ``ended`` null while it goes on. ``excess_nano`` is the most of a week, of which
-    ``cause_nano`` is by the cause that ``why`` names. ``week`` is the last week of it, for ``gpucost
-    compare``."""
+    ``cause_nano`` is by the cause that ``why`` names. ``week`` is that week, and ``base`` the four weeks
+    that it is compared with, for ``gpucost compare``."""
 
     incident: str
     team: str
@@ -115,6 +122,7 @@ class TeamIncident:
     why: str
     cause_nano: int | None
     week: str
+    base: str
     days: tuple[IncidentDay, ...]
 
 

@@ -296,7 +296,7 @@ def _month_end(
         return MonthEnd(team, spent, spent, spent, 0)
     whole = [float(day) for day in days if day is not None]
     if len(whole) < len(days):
-        lacks = f"{len(days) - len(whole)} of the last {len(days)} days are not known whole"
+        lacks = f"{len(days) - len(whole)} of the last {len(days)} days are not known whole, or lack prices"
         return MonthEnd(team, None, None, None, days_left, lacks)
     if len(whole) < LEAST_DAYS:
         return MonthEnd(team, None, None, None, days_left, f"{len(whole)} of {LEAST_DAYS} days of history")

@@ -30,6 +30,7 @@ from gpucost.reports.waste.recommendations import PATTERN_OF_HELD_WASTE, PATTERN
 OPEN_DIMS = ("cluster", "bucket", "team", "node", "job_uid")
 SAVED_BY = (CauseKind.GPUS, CauseKind.LENGTH, CauseKind.MODELS)
 """The causes that count as saved: what a run costs at the prices of before."""
+_UNKNOWN = CostAmount(0, None)
 _SERVES = frozenset(kind.value for kind in JobKind if workload_class(kind) is WorkloadClass.SERVING)
 
 
@@ -84,9 +85,9 @@ class MeasuredSaving:
 @dataclass(frozen=True, slots=True)
 class SavingsReport:
     """``possible`` and ``saved_nano`` are the sums of ``teams``; ``possible`` is worked out from the day
-    ``looked_at``, None where the ledger has no whole day of the month. ``unanswered`` findings about a job
-    ended in the month without an answer: nothing of them counts. ``unmeasured`` were acted upon and are about
-    no job: what that saved is in no pattern."""
+    ``looked_at``, the last one that detectors looked at whole: None, and no amount, where there is none in
+    the month. ``unanswered`` findings about a job ended in the month without an answer: nothing of them
+    counts. ``unmeasured`` were acted upon and are about no job: what that saved is in no pattern."""
 
     month: str
     currency: str
@@ -224,7 +225,7 @@ def savings_report(
         TeamSavings(
             team,
             day.findings.get(team, 0),
-            _times(day.amounts.get(team, NOTHING), days),
+            _UNKNOWN if looked_at is None else _times(day.amounts.get(team, NOTHING), days),
             saved.get(team, 0),
         )
         for team in sorted({*day.amounts, *saved}, key=lambda team: (team in ("", NO_TEAM), team))
@@ -234,7 +235,7 @@ def savings_report(
         currency=currency,
         teams_in_scope=teams_in_scope,
         looked_at=looked_at,
-        possible=sum((each.possible for each in teams), NOTHING),
+        possible=_UNKNOWN if looked_at is None else sum((each.possible for each in teams), NOTHING),
         saved_nano=sum(each.saved_nano for each in teams),
         teams=teams,
         measured=tuple(sorted(measured, key=lambda each: (-each.saved_nano, each.pattern, each.findings))),

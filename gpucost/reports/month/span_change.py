@@ -101,6 +101,10 @@ def _amounts(span: SpanLines, by: str) -> Mapping[str, CostAmount]:
 
 
 def _notes(span: SpanLines, name: str) -> Iterable[str]:
+    lines = span.lines
+    bare_ms = int(lines.loc[lines["bucket"] == str(Bucket.HELD), "unpriced_ms"].sum())
+    if bare_ms:
+        yield f"{display.hours(bare_ms)} GPU-hours held in {name} have no price, and are in no amount"
     if span.time is None:
         return
     for cluster in sorted({*span.time.covered_ms, *span.time.observed_ms}):

@@ -94,7 +94,8 @@ def _whole(status: BudgetStatus, width: int) -> Iterator[RenderableType]:
         (f"Budget {display.name(status.name)}", "bold"),
         f"  {status.subject.replace('_', ' ')} {display.name(status.of)}, {status.period}\n",
         (spent, "bold cyan"),
-        f" spent ({display.percent(status.part, 1)}){carried}; {display.money(status.left_nano)} left\n",
+        f" spent ({display.percent(status.part, 1)}){carried}; "
+        f"{display.money(status.left_nano).replace('-', '−')} left\n",
         exceed_words(status),
     )
     rows = [
@@ -213,7 +214,7 @@ def print_incident(found: TeamIncident, currency: str, console: Console) -> None
         f"  since {found.began[:10]}, {until}\n",
         (f"{display.money(found.excess_nano)} {currency}", "bold cyan"),
         f" more in a week than the usual {display.money(found.usual_nano)}{by}\n",
-        f"gpucost compare {found.week} --team {quote(display.visible(found.team))}",
+        f"gpucost compare {found.week} {found.base} --team {quote(display.visible(found.team))}",
     )
     rows = [
         [Text(each.day[:10]), Text(display.money(each.excess_nano)), Text(display.money(each.usual_nano))]

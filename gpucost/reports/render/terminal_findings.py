@@ -273,6 +273,8 @@ def _savings(report: SavingsReport, width: int) -> Iterator[RenderableType]:
             yield Text(f"{display.name(each.pattern)}: nothing is claimed, {each.why_not}", "dim")
     if report.looked_at is not None:
         yield Text(f"Could be had back: as {report.looked_at}, each GPU-hour once.", "dim")
+    else:
+        yield Text("Could be had back: not known, the detectors looked at no whole day of the month.", "dim")
     for count, words in (
         (report.unanswered, "ended without an answer: nothing of it is claimed."),
         (report.unmeasured, "acted upon and about no job, or one of too many: not measured."),

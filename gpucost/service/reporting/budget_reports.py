@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
+from typing import NamedTuple
 
 from gpucost.attribution.budgets import (
     MOST_PERIODS,
@@ -42,10 +43,10 @@ from gpucost.reports.month.budget_status import (
     reached_at,
 )
 from gpucost.reports.month.change_causes import cause_words
-from gpucost.reports.month.month_end import COVERAGE, month_ends
+from gpucost.reports.month.month_end import COVERAGE, MonthEnd, month_ends
 from gpucost.reports.month.work_ahead import AheadJob, daily_cost
 from gpucost.service.reporting.jobs_ahead import WorkAhead, work_ahead
-from gpucost.service.reporting.month_forecasts import HISTORY_DAYS, daily_costs, known_days
+from gpucost.service.reporting.month_forecasts import HISTORY_DAYS, DailyCosts, daily_costs, known_days
 from gpucost.service.reporting.report_service import ReportService
 from gpucost.service.reporting.span_changes import compare_spans
 
@@ -139,6 +140,27 @@ def _entry(entry: SpendingBudget, currency: str) -> BudgetEntry:
     )
 
 
+class _DailySpend(NamedTuple):
+    """Nano-units by the beginning of a day; how much GPU time has no price; and days of which too much has
+    none."""
+
+    nano: Mapping[int, int]
+    unpriced_ms: int
+    unknown: frozenset[int]
+
+
+_NOTHING = _DailySpend({}, 0, frozenset())
+
+
+def _in_force_words(parts: Sequence[Window]) -> str:
+    spans = " and ".join(f"{iso(each.start_ms)[:16]} to {iso(each.end_ms)[:16]}" for each in parts)
+    return f"in force {spans.replace('T', ' ')} UTC: only that is counted, with its part of the amount"
+
+
+def _unpriced_words(board_ms: int) -> str:
+    return f"{display.hours(board_ms)} GPU-hours without a price are in no amount" if board_ms else ""
+
+
 @dataclass(frozen=True)
 class _SharedReads:
     """What budgets of one report read alike, read once."""
@@ -146,7 +168,7 @@ class _SharedReads:
     reporting: ReportService
     scope: Scope
     _windows: dict[Window, tuple[WindowInfo, ...]] = field(default_factory=dict)
-    _teams: dict[Window, dict[str, dict[int, int]]] = field(default_factory=dict)
+    _teams: dict[Window, DailyCosts] = field(default_factory=dict)
 
     @cached_property
     def work(self) -> WorkAhead:
@@ -157,7 +179,7 @@ class _SharedReads:
             self._windows[span] = self.reporting.ledger.windows(span, scope=self.scope)
         return self._windows[span]
 
-    def teams(self, span: Window) -> dict[str, dict[int, int]]:
+    def teams(self, span: Window) -> DailyCosts:
         """What each team held, by the beginning of a day."""
         if span not in self._teams:
             self._teams[span] = daily_costs(self.reporting, self.scope, span, _HELD)
@@ -181,36 +203,42 @@ class _BudgetReader:
         return self.reads.scope
 
     def status(self, *, causes: bool) -> BudgetStatus | None:
-        entry = self.plan.at(self.at_ms)
+        entry = self.plan.lately(self.at_ms)
         if entry is None:
             return None
         span = BudgetPeriod(entry.period).at(self.at_ms)
-        window, currency = span.window, entry.currency or self.reporting.currency
+        parts, currency = self.plan.in_force(span), entry.currency or self.reporting.currency
+        window = Window(parts[0].start_ms, parts[-1].end_ms)
         amount = self.plan.amount(span)
         carried, note = self._carried(span, MOST_PERIODS) if entry.carry_over else (0, "")
         total = amount + (carried or 0)
         subject, of = entry.subject
-        is_ours = currency == self.reporting.currency
+        is_ours = self._is_ours(span)
         if not is_ours:
             note = f"the ledger is in {self.reporting.currency}: what is spent in {currency} is not known"
         until_ms = self._until(window)
         covered, missing = self._covered(window)
-        if is_ours and missing:
-            ends = "" if covered else self._ledger_ends(window)
-            note = "; ".join(filter(None, (note, f"{missing} {span} is in the ledger{ends}")))
-        days = sorted(self._daily(Window(window.start_ms, until_ms)).items()) if is_ours else []
-        spent = sum(nano for _, nano in days) if is_ours and covered else None
-        forecast, as_of_ms = self._forecast(window, total) if is_ours else (None, 0)
+        lacks = f"{missing} {span} is in the ledger" if is_ours and missing else ""
+        found = self._counted(parts, until_ms) if is_ours else _NOTHING
+        days = sorted(found.nano.items())
+        spent = sum(found.nano.values()) if is_ours and covered else None
+        forecast, as_of_ms = self._forecast(parts, total, lacks) if is_ours else (None, 0)
         thresholds = (
-            *(self._actual(part, total, days) for part in entry.thresholds),
+            *(self._actual(part, total, days, window) for part in entry.thresholds),
             *(_expected(part, total, forecast, as_of_ms) for part in entry.forecast_thresholds),
+        )
+        notes = (
+            note,
+            f"{lacks}{'' if covered else self._ledger_ends(window)}" if lacks else "",
+            _in_force_words(parts) if parts != (span.window,) else "",
+            _unpriced_words(found.unpriced_ms),
         )
         return BudgetStatus(
             name=entry.name,
             subject=subject.value,
             of=of,
             period=str(span),
-            window=window,
+            window=span.window,
             as_of=iso(self.at_ms),
             currency=currency,
             amount_nano=amount,
@@ -223,7 +251,17 @@ class _BudgetReader:
             thresholds=thresholds,
             forecast=forecast,
             causes=self._causes(entry, Window(window.start_ms, until_ms)) if causes and spent else (),
-            note=note,
+            note="; ".join(filter(None, notes)),
+        )
+
+    def _is_ours(self, span: PeriodSpan) -> bool:
+        """Whether all of what is in force in a period is in the ledger's currency."""
+        ours = (None, self.reporting.currency)
+        window = span.window
+        return all(
+            each.currency in ours or not window.overlap_ms(max(each.start_ms, 0), max(each.end_ms, 0))
+            for each in self.plan.entries
+            if each.period == span.period
         )
 
     def _ledger_ends(self, window: Window) -> str:
@@ -262,26 +300,50 @@ class _BudgetReader:
             names = frozenset(team for team, each in accounts.items() if each.cost_centre == of)
         return {_DIMS[subject]: names, **_HELD}
 
-    def _daily(self, span: Window) -> dict[int, int]:
-        """Nano-units by the beginning of a day."""
+    def _daily(self, span: Window) -> _DailySpend:
+        """What was spent, by the beginning of a day."""
         if not all(self._filters().values()):
-            return {}
+            return _NOTHING
         found: dict[int, int] = defaultdict(int)
+        unpriced_ms, unknown = 0, set[int]()
         # The hour that is asked for may cut a window: then what is settled up to its day counts.
         whole, filters = self._whole(span), self._filters()
+        if whole.start_ms >= span.end_ms:
+            return _NOTHING
         if "team" in filters:
-            teams = self.reads.teams(whole)
-            of_each = [teams[team] for team in filters["team"] & teams.keys()]
+            read = self.reads.teams(whole)
+            teams = filters["team"] & read.nano.keys()
         else:
-            of_each = list(daily_costs(self.reporting, self.scope, whole, filters).values())
-        for by_day in of_each:
-            for day_ms, nano in by_day.items():
-                found[day_ms] += nano
-        return dict(found)
+            read = daily_costs(self.reporting, self.scope, whole, filters)
+            teams = read.nano.keys()
+        for team in teams:
+            for day_ms, nano in read.nano[team].items():
+                found[day_ms // DAY_MS * DAY_MS] += nano
+            unpriced_ms += sum(read.unpriced_ms.get(team, {}).values())
+            unknown |= read.unknown.get(team, frozenset())
+        return _DailySpend(dict(found), unpriced_ms, frozenset(unknown))
+
+    def _counted(self, parts: Sequence[Window], until_ms: int) -> _DailySpend:
+        """What was spent in the parts of a period in which the budget is in force, up to an instant."""
+        found: dict[int, int] = defaultdict(int)
+        unpriced_ms = 0
+        for part in parts:
+            # Up to midnight first: days are counted from the begin of what is asked for.
+            first = min(part.end_ms, -(-part.start_ms // DAY_MS) * DAY_MS)
+            for start_ms, end_ms in ((part.start_ms, first), (first, part.end_ms)):
+                if start_ms < min(end_ms, until_ms):
+                    own = self._daily(Window(start_ms, min(end_ms, until_ms)))
+                    unpriced_ms += own.unpriced_ms
+                    for day_ms, nano in own.nano.items():
+                        found[day_ms] += nano
+        return _DailySpend(dict(found), unpriced_ms, frozenset())
 
     def _whole(self, span: Window) -> Window:
-        """``span`` up to the last window of the ledger that ends in it."""
+        """``span`` from the first window of the ledger that begins in it up to the last that ends in it."""
         infos = self.reads.windows(span)
+        begun = [info.window.end_ms for info in infos if info.window.start_ms < span.start_ms]
+        if begun:
+            span = Window(max(begun), max(span.end_ms, max(begun) + 1))
         ends = [info.window.end_ms for info in infos if info.window.end_ms <= span.end_ms]
         cut = [info.window.start_ms for info in infos if info.window.end_ms > span.end_ms]
         end_ms = min([span.end_ms, *cut]) if cut else max(ends, default=span.end_ms)
@@ -300,38 +362,61 @@ class _BudgetReader:
             found[int(start_ms) + HOUR_MS] += int(nano)
         return sorted(found.items())
 
-    def _actual(self, part: Fraction, total: int, days: Sequence[tuple[int, int]]) -> ThresholdStatus:
-        at = reached_at(part * total, days, self._hours) if total > 0 else None
+    def _actual(
+        self, part: Fraction, total: int, days: Sequence[tuple[int, int]], window: Window
+    ) -> ThresholdStatus:
+        at = self._reached(part * total, days, window)
         return ThresholdStatus(ACTUAL, part, None if at is None else iso(at))
 
-    def _forecast(self, window: Window, total: int) -> tuple[BudgetForecast | None, int]:
-        """None where the period is over, or no whole day of it is known."""
-        if self.at_ms >= window.end_ms:
+    def _reached(self, limit: Fraction, days: Sequence[tuple[int, int]], window: Window) -> int | None:
+        """Of a budget that is overspent before it begins, all is reached at its begin; of one of nothing,
+        with the first that is spent."""
+        if limit < 0:
+            return window.start_ms
+        return reached_at(max(limit, Fraction(1)), days, self._hours)
+
+    def _forecast(self, parts: Sequence[Window], total: int, lacks: str) -> tuple[BudgetForecast | None, int]:
+        """None where the period is over, or no whole day of it is known; without amounts where ``lacks`` says
+        what of the time so far is not."""
+        window = Window(parts[0].start_ms, parts[-1].end_ms)
+        if self._hour_ms >= window.end_ms:
             return None, 0
-        span = Window(max(0, window.start_ms - HISTORY_DAYS * DAY_MS), self._hour_ms // DAY_MS * DAY_MS)
-        if span.end_ms <= window.start_ms:
+        begin_ms = window.start_ms // DAY_MS * DAY_MS
+        span = Window(max(0, begin_ms - HISTORY_DAYS * DAY_MS), self._hour_ms // DAY_MS * DAY_MS)
+        if span.end_ms <= begin_ms:
             return None, 0
         known = known_days(self.reads.windows(span))
-        whole = [day for day in range(window.start_ms, span.end_ms, DAY_MS) if day in known]
+        whole = [day for day in range(begin_ms, span.end_ms, DAY_MS) if day in known]
         if not whole:
             return None, 0
         until_ms = whole[-1] + DAY_MS
+        left = -(-sum(each.overlap_ms(until_ms, window.end_ms) for each in parts) // DAY_MS)
+        if lacks:
+            unknown = MonthEnd("", None, None, None, left, lacks)
+            return budget_forecast(unknown, COVERAGE, 0, total, until_ms), until_ms
         span = Window(max(span.start_ms, until_ms - HISTORY_DAYS * DAY_MS), until_ms)
-        costs = self._daily(Window(min(span.start_ms, window.start_ms), until_ms))
-        begun = min(costs, default=until_ms)
+        costs = self._daily(Window(min(span.start_ms, begin_ms), until_ms))
+        begun = min(costs.nano, default=until_ms)
         days = range(max(span.start_ms, begun), until_ms, DAY_MS)
-        history = [costs.get(day, 0) if day in known else None for day in days]
-        spent = sum(nano for day, nano in costs.items() if day >= window.start_ms)
-        held = sum(self._daily(Window(window.start_ms, self._until(window))).values())
-        left = (window.end_ms - until_ms) // DAY_MS
-        others = self._others(span, known)
-        histories = {**others, "": history}
+        priced = known - costs.unknown
+        history = [costs.nano.get(day, 0) if day in priced else None for day in days]
+        so_far = costs.nano.items()
+        if any(edge % DAY_MS for each in parts for edge in (each.start_ms, each.end_ms)):
+            so_far = self._counted(parts, until_ms).nano.items()
+        inside = sorted(
+            (day, nano) for day, nano in so_far if any(each.overlap_ms(day, day + DAY_MS) for each in parts)
+        )
+        spent = sum(nano for _, nano in inside)
+        held = sum(self._counted(parts, self._until(window)).nano.values())
         most_a_day = self._most_a_day(until_ms)
         ahead = {"": daily_cost(self._ahead(), until_ms, left)}
         end = month_ends(
-            *(histories, {"": spent}, left, most_a_day, {"": held}), ahead=ahead, of_shorter=True
+            *({**self._others(span, known), "": history}, {"": spent}, left, most_a_day, {"": held}),
+            ahead=ahead,
+            of_shorter=True,
         )[""]
-        return budget_forecast(end, COVERAGE, spent, total, until_ms), until_ms
+        passed = self._reached(Fraction(total), inside, window) if spent > total else None
+        return budget_forecast(end, COVERAGE, spent, total, until_ms, passed), until_ms
 
     def _ahead(self) -> tuple[AheadJob, ...]:
         """The jobs of this budget that run or wait; none at an instant before the ledger's end."""
@@ -352,28 +437,36 @@ class _BudgetReader:
         return sum(info.nano for info in infos if is_all or info.cluster == of)
 
     def _others(self, span: Window, known: frozenset[int]) -> dict[str, list[int | None]]:
-        """The histories of all teams in scope: how far forecasts were off is said by all of them."""
-        found: dict[str, list[int | None]] = {}
-        for team, costs in self.reads.teams(span).items():
-            days = range(min(costs), span.end_ms, DAY_MS)
-            found[f"team {team}"] = [costs.get(day, 0) if day in known else None for day in days]
-        return found
+        """The histories of all other teams in scope: how far forecasts were off is said by all of them."""
+        subject, of = self.plan.entries[-1].subject
+        costs = self.reads.teams(span)
+        return {
+            f"team {team}": costs.history(team, span, known)
+            for team in costs.nano
+            if (subject, of) != (BudgetSubject.TEAM, team)
+        }
 
     def _carried(self, span: PeriodSpan, most: int) -> tuple[int | None, str]:
         """What the period before left; with what it had carried over itself."""
         before = span.previous()
-        entry = self.plan.of_period(before)
+        entry, parts = self.plan.of_period(before), self.plan.in_force(before)
         if entry is None or not most:
             return 0, ""
-        window, infos = before.window, self.reads.windows(before.window)
+        infos = self.reads.windows(before.window)
         if not infos:
             return 0, ""  # before the ledger begins there was no budget to leave anything of
+        if not self._is_ours(before):
+            ours = self.reporting.currency
+            return None, f"what {before} left is in another currency than the ledger's, {ours}"
         known = known_days(infos)
-        if len(known) * DAY_MS < window.length_ms:
+        days = (range(each.start_ms // DAY_MS * DAY_MS, each.end_ms, DAY_MS) for each in parts)
+        if not all(day in known for own in days for day in own):
             return None, f"what {before} left is not known: the ledger has not all of it"
         own, note = self._carried(before, most - 1) if entry.carry_over else (0, "")
-        left = self.plan.amount(before) + (own or 0) - sum(self._daily(window).values())
-        return left, note
+        found = self._counted(parts, before.window.end_ms)
+        if found.unpriced_ms:
+            return None, f"what {before} left is not known: {_unpriced_words(found.unpriced_ms)}"
+        return self.plan.amount(before) + (own or 0) - sum(found.nano.values()), note
 
     def _causes(self, entry: SpendingBudget, span: Window) -> tuple[BudgetCause, ...]:
         """The dearest causes of the change against as much time right before; else the dearest jobs."""
@@ -409,5 +502,5 @@ class _BudgetReader:
 def _expected(part: Fraction, total: int, forecast: BudgetForecast | None, as_of_ms: int) -> ThresholdStatus:
     """A forecast of what is reached already is none: what was spent says so."""
     nano = None if forecast is None else forecast.expected_nano
-    is_reached = nano is not None and total > 0 and nano >= part * total
+    is_reached = nano is not None and nano >= max(part * total, Fraction(1) if total >= 0 else part * total)
     return ThresholdStatus(FORECAST, part, iso(as_of_ms) if is_reached else None)

@@ -87,7 +87,10 @@ def _month(field: str, span: Window) -> Month:
 
 def _charged(reporting: ReportService, month: Month, book: PolicyBook) -> ChargedMonth:
     book, kept = policy_in_force(reporting.ledger, month, book)
-    account = month_account(reporting, EVERYTHING, month, book, kept)
+    try:
+        account = month_account(reporting, EVERYTHING, month, book, kept)
+    except InputError as error:  # of contracts, which are drawn hour by hour
+        raise InputError(*_CHARGED, f"{error.allowed}; so are contracts charged, in {month}") from None
     adjusted = dict(span_adjustments(reporting, EVERYTHING, month.window, "team"))
     extent = reporting.ledger.extent(scope=EVERYTHING)
     known = None if extent is None else month.window.intersect(extent)

@@ -84,7 +84,7 @@ def _made(
     span = month.window
     infos = reporting.ledger.windows(span, scope=scope)
     until_ms = max(min(info.window.end_ms, span.end_ms) for info in infos) // DAY_MS * DAY_MS
-    day = Window(until_ms - DAY_MS, until_ms) if until_ms > span.start_ms else None
+    day = _day_looked_at(reporting, scope, Window(span.start_ms, max(until_ms, span.start_ms + 1)))
     about_jobs = [each for each in records if each.subject_kind == SubjectKind.JOB]
     acted = [each for each in about_jobs if _acted_ms(each) is not None]
     patterns = _by_pattern(acted)[:MOST_MEASURED]
@@ -103,6 +103,15 @@ def _made(
         unmeasured=sum(_acted_ms(each) is not None for each in records)
         - sum(len(each.findings) for each in measured),
     )
+
+
+def _day_looked_at(reporting: ReportService, scope: Scope, span: Window) -> Window | None:
+    """The last whole day (UTC) of ``span`` of which the detectors have looked at every window."""
+    for day in reversed([each for each in span.split(DAY_MS) if each.length_ms == DAY_MS]):
+        counts = reporting.ledger.assessed(day, scope=scope)
+        if not counts.missing and counts.final + counts.provisional:
+            return day
+    return None
 
 
 def _possible(

@@ -14,7 +14,6 @@ from gpucost.domain.time import DAY_MS, Window, iso
 from gpucost.reports.base.values import STEP
 from gpucost.reports.month.change_causes import SpanLines, cause_words
 from gpucost.reports.month.cost_incidents import (
-    WEEK_MS,
     CostIncident,
     ExpectedSpan,
     IncidentDay,
@@ -78,7 +77,7 @@ def incident_report(
     for team in sorted({team for by_team in signs.values() for team in by_team}):
         own = [by_team.get(team, IncidentSign(day, 0, 0, None)) for day, by_team in signs.items()]
         known = incidents(team, own, rule, expected.get(team, ()))
-        found += [_listed(each, own) for each in known]
+        found += [_listed(each, own, rule) for each in known]
     found.sort(key=lambda each: (each.ended is None, each.began), reverse=True)
     announced = [
         ExpectedSpan(team, each)
@@ -97,9 +96,11 @@ def incident_report(
     )
 
 
-def _listed(incident: CostIncident, signs: list[IncidentSign]) -> TeamIncident:
+def _listed(incident: CostIncident, signs: list[IncidentSign], rule: IncidentRule) -> TeamIncident:
     ended_ms, cause = incident.ended_ms, incident.cause
     own = [each for each in signs if incident.began_ms <= each.day_ms <= (ended_ms or each.day_ms)]
+    most = max(own, key=lambda each: (each.excess_nano, each.day_ms))
+    week, base = rule.spans(most.day_ms)
     return TeamIncident(
         f"{incident.team}/{iso(incident.began_ms)[:10]}",
         incident.team,
@@ -109,6 +110,7 @@ def _listed(incident: CostIncident, signs: list[IncidentSign]) -> TeamIncident:
         incident.base_nano,
         "" if cause is None else cause_words(cause),
         None if cause is None else cause.nano,
-        f"{iso(own[-1].day_ms - WEEK_MS)}/{iso(own[-1].day_ms)}",
+        str(week),
+        str(base),
         tuple(IncidentDay(iso(each.day_ms), each.excess_nano, each.base_nano) for each in own),
     )

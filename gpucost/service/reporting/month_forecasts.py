@@ -7,12 +7,13 @@ left out, as in budgets. The first day of a team is the first on which it held a
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
 from itertools import zip_longest
 
 from gpucost.domain.buckets import UNALLOCATED, Bucket
 from gpucost.domain.scope import EVERYTHING, Scope
-from gpucost.domain.time import DAY_MS, Month, Window, iso, parse_instant
+from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window, iso, parse_instant
 from gpucost.ledger import KeptForecast, WindowInfo
 from gpucost.reports.base.values import STEP
 from gpucost.reports.month.model import CAPACITY_BUCKETS
@@ -27,7 +28,7 @@ from gpucost.reports.month.month_end import (
     scored,
 )
 from gpucost.reports.month.work_ahead import cost_by_team, daily_cost
-from gpucost.service.reporting.jobs_ahead import work_ahead
+from gpucost.service.reporting.jobs_ahead import WorkAhead, work_ahead
 from gpucost.service.reporting.report_service import ReportService
 
 HISTORY_DAYS = 63
@@ -39,14 +40,15 @@ _HELD = {"bucket": frozenset({Bucket.HELD.value})}
 
 
 def month_forecast(reporting: ReportService, scope: Scope, month: Month, now_ms: int) -> MonthForecast | None:
-    """None for a month that is over, or of which the ledger has all days, or that does not begin where the
-    ledger ends."""
+    """As of ``now_ms``: later days count as unknown. None for a month that is over, or of which the ledger
+    has all days, or that does not begin where the ledger ends."""
     ledger, window = reporting.ledger, month.window
     if now_ms >= window.end_ms:
         return None
+    hour_ms = max(window.start_ms, -(-now_ms // HOUR_MS) * HOUR_MS)
     span = Window(max(0, window.start_ms - HISTORY_DAYS * DAY_MS), window.end_ms)
     infos = ledger.windows(span, scope=scope)
-    known = known_days(infos)
+    known = frozenset(day for day in known_days(infos) if day + DAY_MS <= hour_ms)
     whole = [day for day in range(window.start_ms, window.end_ms, DAY_MS) if day in known]
     if not whole and window.start_ms - DAY_MS not in known:
         return None
@@ -55,23 +57,22 @@ def month_forecast(reporting: ReportService, scope: Scope, month: Month, now_ms:
         return None
     span = Window(max(span.start_ms, until_ms - HISTORY_DAYS * DAY_MS), until_ms)
     costs = daily_costs(reporting, scope, span, _HELD)
-    days = range(span.start_ms, span.end_ms, DAY_MS)
-    begun = {team: min(by_day) for team, by_day in costs.items()}
-    history = {
-        team: [by_day.get(day, 0) if day in known else None for day in days if day >= begun[team]]
-        for team, by_day in costs.items()
-    }
+    history = {team: costs.history(team, span, known) for team in costs.nano}
     spent = {
         team: sum(nano for day, nano in by_day.items() if day >= window.start_ms)
-        for team, by_day in costs.items()
+        for team, by_day in costs.nano.items()
     }
     last = [info for info in infos if until_ms - DAY_MS <= info.window.start_ms < until_ms]
     most_a_day = sum(info.nano for info in last) if scope.sees_every_team else None
     days_left = (window.end_ms - until_ms) // DAY_MS
-    today = daily_costs(reporting, scope, Window(until_ms, window.end_ms), _HELD)
+    today = _begun_day(reporting, scope, until_ms, hour_ms)
     held = {team: spent.get(team, 0) + sum(by_day.values()) for team, by_day in today.items()}
     together, all_held = ({_ALL: sum(each.values())} for each in (spent, spent | held))
     work = work_ahead(reporting, scope)
+    if work.end_ms > hour_ms:  # what ran then is not what runs where the ledger ends
+        work = WorkAhead(
+            work.end_ms, (), "jobs, as the ledger knows what runs where it ends, later than this"
+        )
     found = month_ends(
         *(history, spent, days_left, most_a_day, held), ahead=cost_by_team(work.jobs, until_ms, days_left)
     )
@@ -90,6 +91,17 @@ def month_forecast(reporting: ReportService, scope: Scope, month: Month, now_ms:
         work.waiting,
         work.not_counted,
     )
+
+
+def _begun_day(
+    reporting: ReportService, scope: Scope, until_ms: int, hour_ms: int
+) -> Mapping[str, Mapping[int, int]]:
+    """What teams held after the last whole day, up to the last window that ends by then."""
+    infos = reporting.ledger.windows(Window(until_ms, max(hour_ms, until_ms + 1)), scope=scope)
+    ends = [info.window.end_ms for info in infos if info.window.end_ms <= hour_ms]
+    if not ends or max(ends) <= until_ms:
+        return {}
+    return daily_costs(reporting, scope, Window(until_ms, max(ends)), _HELD).nano
 
 
 def _committed(
@@ -129,7 +141,11 @@ def forecast_score(reporting: ReportService, scope: Scope) -> ForecastScore:
                 continue
             costs = daily_costs(reporting, scope, Window(start_ms, month.window.end_ms), _HELD)
             days = range(start_ms, month.window.end_ms, DAY_MS)
-            by_team = {team: [by_day.get(day, 0) for day in days] for team, by_day in costs.items()}
+            by_team = {
+                team: [by_day.get(day, 0) for day in days]
+                for team, by_day in costs.nano.items()
+                if team not in costs.unknown
+            }
             first = (month.window.start_ms - start_ms) // DAY_MS
             length = month.window.length_ms // DAY_MS
             months.append(month)
@@ -185,13 +201,15 @@ def _idle(
 ) -> MonthEnd:
     """Of what nobody held, as if it were a team."""
     idle = {"bucket": frozenset({Bucket.UNALLOCATED.value})}
+    found = daily_costs(reporting, scope, span, idle)
     costs: dict[int, int] = defaultdict(int)
-    for by_day in daily_costs(reporting, scope, span, idle).values():
+    for by_day in found.nano.values():
         for day, nano in by_day.items():
             costs[day] += nano
     first = min(known, default=span.start_ms)
     days = range(max(span.start_ms, first), span.end_ms, DAY_MS)
-    history = [costs.get(day, 0) if day in known else None for day in days]
+    unknown = frozenset(day for own in found.unknown.values() for day in own)
+    history = [costs.get(day, 0) if day in known - unknown else None for day in days]
     spent = sum(nano for day, nano in costs.items() if day >= month.window.start_ms)
     return month_ends({UNALLOCATED: history}, {UNALLOCATED: spent}, days_left)[UNALLOCATED]
 
@@ -207,15 +225,45 @@ def known_days(infos: tuple[WindowInfo, ...]) -> frozenset[int]:
     return frozenset(day for day, ms in covered.items() if ms == len(clusters) * DAY_MS)
 
 
+@dataclass(frozen=True, slots=True)
+class DailyCosts:
+    """What was held, by team and the beginning of a day (UTC): nano-units, 0 where nothing of it has a price;
+    GPU-milliseconds without a price, which are in no amount, where there are any; and the days of which more
+    than a hundredth has none, so that their cost is not known."""
+
+    nano: Mapping[str, Mapping[int, int]]
+    unpriced_ms: Mapping[str, Mapping[int, int]]
+    unknown: Mapping[str, frozenset[int]]
+
+    def history(self, team: str, span: Window, known: Set[int]) -> list[int | None]:
+        """Of each day of ``span``, from the first on which the team held anything; None for one that is not
+        known."""
+        by_day, unknown = self.nano[team], self.unknown.get(team, frozenset())
+        days = range(max(span.start_ms, min(by_day)), span.end_ms, DAY_MS)
+        return [by_day.get(day, 0) if day in known and day not in unknown else None for day in days]
+
+
+_PRICED_PART = 100
+
+
 def daily_costs(
     reporting: ReportService, scope: Scope, span: Window, filters: Mapping[str, frozenset[str]]
-) -> dict[str, dict[int, int]]:
-    """Nano-units of what passes ``filters``, by team and the beginning of a day."""
+) -> DailyCosts:
+    """Of what passes ``filters``."""
     lines = reporting.ledger.aggregate(scope, span, ("team",), filters=filters, step_ms=DAY_MS)
-    costs: dict[str, dict[int, int]] = defaultdict(dict)
-    for team, day, nano in lines[["team", STEP, "nano"]].dropna().itertuples(index=False, name=None):
-        costs[str(team)][int(day)] = int(nano)
-    return dict(costs)
+    nano: dict[str, dict[int, int]] = defaultdict(dict)
+    unpriced: dict[str, dict[int, int]] = defaultdict(dict)
+    unknown: dict[str, set[int]] = defaultdict(set)
+    columns = [lines[name].tolist() for name in ("team", STEP, "board_ms", "unpriced_ms")]
+    costs = lines["nano"].astype(object).where(lines["nano"].notna(), None).tolist()
+    for team, day, board_ms, unpriced_ms, cost in zip(*columns, costs, strict=True):
+        if cost is not None or unpriced_ms:
+            nano[team][day] = int(cost or 0)
+        if unpriced_ms:
+            unpriced[team][day] = unpriced_ms
+        if unpriced_ms * _PRICED_PART > board_ms:
+            unknown[team].add(day)
+    return DailyCosts(dict(nano), dict(unpriced), {team: frozenset(days) for team, days in unknown.items()})
 
 
 def _added(histories: Iterable[Sequence[int | None]]) -> list[int | None]:
