@@ -29,6 +29,7 @@ beside the number, which is never replaced by 0 or a default.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from decimal import Decimal
 from enum import StrEnum
 
 
@@ -143,7 +144,7 @@ def _rebuild(cls: type[GpuCostError], args: tuple[object, ...], state: dict[str,
 def shorten(value: object, limit: int = 120) -> str:
     """``repr`` of a value for a message: control characters escaped, cut to ``limit`` characters."""
     try:
-        text = repr(value)
+        text = str(value) if isinstance(value, Decimal) else repr(value)
     except ValueError:  # Python does not print integers of more than 4300 digits
         text = f"a {type(value).__name__} too long to print"
     except RecursionError:  # JSON that is nested a thousand deep can be read, but not written out

@@ -15,10 +15,11 @@ from gpucost.advisor.verify.case_files import MOST_BYTES, decoded
 from gpucost.advisor.verify.history_files import histories_of
 from gpucost.charges.contract_terms import ContractBook
 from gpucost.charges.policy_file import PolicyBook
+from gpucost.cluster.objects.kueue import FlavorQuota, FlavorResource
 from gpucost.domain.buckets import UNALLOCATED
 from gpucost.domain.errors import ConfigError, InputError
 from gpucost.domain.money import NANO
-from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
+from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, Window
 from gpucost.kube.dumps.dump import content_of
 from gpucost.reports.base.document import to_json
 from gpucost.reports.replay.run_views import recorded_views, views_of
@@ -198,7 +199,7 @@ def test_contracts_of_the_charge_policy_are_charged() -> None:
     what was not used is the platform. A change's own contracts, at half the price, stand in their place."""
     run = run_scenario(kueue_history(job("a1", 0, 600, 8)))
     views = list(views_of(run, WINDOW).values())
-    text = POLICY.replace("idle_of_nobody: by_use, mark_up: 5", "idle_of_nobody: kept")
+    text = POLICY.replace("idle_of_nobody: by_use, mark_up: 5", "idle_of_nobody: platform")
     policy = PolicyBook.parse(
         f"{text}contracts_file: c.yaml\n", "policy.yaml", {}, lambda name: (CONTRACTS, name)
     )
@@ -209,6 +210,62 @@ def test_contracts_of_the_charge_policy_are_charged() -> None:
         assert found.effective is not None
         assert found.effective["team-a"] == found.charged["team-a"]
         assert found.charge_difference == 0
+
+
+def test_contracts_charge_whole_hours_of_a_window_that_cuts_them() -> None:
+    """From 0:20 to 9:50 ten hours of the contract, at 1.2 each for 8 GPUs, of which 1 h 40 are used; all
+    else of 16 GPUs costs 2 an hour. Thirds of an hour are rounded."""
+    run = run_scenario(kueue_history(job("a1", 20, 100, 8)))
+    cut = Window(BEGIN_MS + 20 * MINUTE_MS, BEGIN_MS + 590 * MINUTE_MS)
+    views = list(views_of(run, cut).values())
+    text = POLICY.replace("idle_of_nobody: by_use, mark_up: 5", "idle_of_nobody: platform")
+    policy = PolicyBook.parse(text, "policy.yaml", {})
+    book = ContractBook.parse(CONTRACTS, "contracts.yaml")
+    found = scenario_money(views, run.pools, run.prices, cut, "one", "USD", policy, book)
+    used = 8 * 100 * 12 * NANO // 600
+    assert found.charged == {"team-a": used}
+    assert found.effective is not None
+    whole = 8 * 10 * 12 * NANO // 10 + (16 * 570 - 8 * 600) * 2 * NANO // 60
+    assert abs(sum(found.effective.values()) - whole) <= 1
+    assert found.charge_difference == 0
+
+
+def test_a_policy_about_nothing_here_is_a_remark() -> None:
+    run = run_scenario(kueue_history(job("a1", 0, 600, 8)))
+    views = list(views_of(run, WINDOW).values())
+    quota = "quotas: [{team: team-a, model: H1OO, gpus: 8}]"
+    policy = PolicyBook.parse(f"{POLICY}{quota}\n", "policy.yaml", {})
+    book = ContractBook.parse(CONTRACTS.replace("H100", "H2OO"), "contracts.yaml")
+    found = scenario_money(views, run.pools, run.prices, WINDOW, "one", "USD", policy, book)
+    assert [text.partition(":")[0] for text in found.remarks] == ["quota of team-a for H1OO", "contract r"]
+
+
+def test_borrowed_and_lent_are_of_the_flavor_that_a_run_got() -> None:
+    """Of a recording with three flavors, as a script apart from gpucost adds them up from its starts."""
+    found = histories_of(decoded(content_of(HISTORIES, MOST_BYTES), HISTORIES.name), HISTORIES.name)
+    history = next(each for each in found.histories if each.id == "kh-051")
+    configuration = next(each for each in history.configurations if each.name == "A")
+    [base] = answered(recorded_history(history, configuration, history.id)).scenarios
+    borrowed = {
+        each.name: round((each.borrowed_board_ms or 0) / HOUR_MS, 1)
+        for each in base.groups
+        if each.kind == "queue"
+    }
+    assert borrowed == {"team-a": 24.0, "team-b": 53.9, "team-c": 4.2, "team-d": 71.5, "team-e": 8.3}
+
+
+def test_quota_is_that_of_gpus() -> None:
+    """Not of CPUs and memory beside them."""
+    history = kueue_history(job("a1", 0, 600, 8))
+    assert history.kueue is not None
+    [known] = [answered(history).scenarios[0].group("queue", "a")]
+    queues = {
+        uid: replace(each, quotas={**each.quotas, FlavorResource("node", "cpu"): FlavorQuota(384_000)})
+        for uid, each in history.kueue.state.cluster_queues.items()
+    }
+    state = replace(history.kueue.state, cluster_queues=queues)
+    more = replace(history, kueue=replace(history.kueue, state=state))
+    assert answered(more).scenarios[0].group("queue", "a") == known
 
 
 def test_a_difference_within_the_error_of_the_baseline_is_not_told_apart() -> None:
@@ -302,8 +359,10 @@ def test_what_preemption_threw_away_is_what_the_real_scheduler_lost() -> None:
                     if run.is_lost
                 )
                 assert lost == counts[history.id, each.name] * SECOND_MS, (history.id, each.name)
-            assert {uid: view.runs for uid, view in happened.items()} == {
-                uid: view.runs for uid, view in replayed.items()
-            }
+            runs_of = [
+                {uid: [run._replace(flavors=()) for run in view.runs] for uid, view in views.items()}
+                for views in (happened, replayed)
+            ]
+            assert runs_of[0] == runs_of[1]
             checked += counts[history.id, each.name] > 0
     assert checked

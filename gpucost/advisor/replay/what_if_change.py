@@ -188,7 +188,8 @@ class NodeChange(DatedChange):
 
     pool: Text = Field(description="name of a pool of the history")
     add: Annotated[int, Field(ge=-(10**6), le=10**6)] | None = Field(
-        None, description="nodes that are added; below 0 nodes that are gone, the last ones first"
+        None,
+        description="a whole number, nodes that are added; below 0 nodes that are gone, the last ones first",
     )
     model: Text | None = Field(None, description="name of a GPU model, such as H200")
     speed: RunSpeed | None = Field(

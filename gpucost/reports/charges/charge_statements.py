@@ -428,13 +428,13 @@ def build_summary(
     )
 
 
-def unmatched_quotas(account: ChargeAccount, book: PolicyBook, month: Month) -> tuple[str, ...]:
-    """Quotas of the policy that nothing in the month belongs to, in words: of a GPU model that the clusters
+def unmatched_quotas(account: ChargeAccount, book: PolicyBook, span: Window) -> tuple[str, ...]:
+    """Quotas of the policy that nothing in a month belongs to, in words: of a GPU model that the clusters
     do not have, or of a queue in which no pod held anything. A misspelt name looks like this."""
     queues = {line.key.queue for line in account.lines if line.key.job_uid}
     found: dict[str, None] = {}
     for quota in book.file.quotas:
-        if quota.start_ms >= month.window.end_ms or quota.end_ms <= month.window.start_ms or quota.shared:
+        if quota.start_ms >= span.end_ms or quota.end_ms <= span.start_ms or quota.shared:
             continue
         where = "" if quota.cluster is None else f" in cluster {quota.cluster}"
         what = f"quota of {quota.team} for {quota.model}{where}"
@@ -446,7 +446,7 @@ def unmatched_quotas(account: ChargeAccount, book: PolicyBook, month: Month) -> 
             found[f"{what}: no pod held anything in queue {quota.queue} in the month"] = None
     clusters = {line.place.cluster for line in account.lines if line.place.cluster}
     for policy in book.file.policies:
-        if policy.start_ms >= month.window.end_ms or policy.end_ms <= month.window.start_ms:
+        if policy.start_ms >= span.end_ms or policy.end_ms <= span.start_ms:
             continue
         for name in sorted({*policy.clusters} - clusters):
             found[f"policy for cluster {name}: the ledger has no such cluster in the month"] = None

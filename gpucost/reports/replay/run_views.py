@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gpucost.advisor.model.cycle_results import PodSetFlavors
 from gpucost.advisor.replay.history_record import HistoryJob, KueueRecord, PoolRecord, ReplayHistory
 from gpucost.advisor.replay.node_places import RunStart
 from gpucost.advisor.replay.replay_timeline import WorkloadStory
@@ -25,12 +26,14 @@ from gpucost.domain.time import Window
 
 class RunStretch(NamedTuple):
     """A run. ``is_lost``: it was stopped, and all of it has to be done again. ``nodes`` are (pool, node,
-    units), empty where nobody knows."""
+    units), empty where nobody knows; ``flavors`` (flavor, resource, units) of GPUs, where queues have several
+    and it is known which it got."""
 
     start_ms: int
     end_ms: int
     is_lost: bool
     nodes: tuple[tuple[str, int, int], ...] = ()
+    flavors: tuple[tuple[str, str, int], ...] = ()
 
 
 class RunView(NamedTuple):
@@ -54,6 +57,7 @@ def views_of(run: ScenarioRun, window: Window) -> dict[str, RunView]:
     """By uid, of the jobs that came."""
     is_plain = run.kueue is None and run.volcano is None
     plain = (WaitLayer.PLACEMENT if is_plain else WaitLayer.QUOTA).value
+    several = run.kueue is not None and len(_gpu_keys(run.kueue)) > 1
     found = {}
     for uid, job in run.jobs.items():
         story = run.outcome.stories[uid]
@@ -63,7 +67,7 @@ def views_of(run: ScenarioRun, window: Window) -> dict[str, RunView]:
         layer = ""
         if start_ms != job.created_ms:
             layer = _layer(uid, job, story, run, plain)
-        runs = tuple(_stretches(story, job, window))
+        runs = tuple(_stretches(story, job, window, of_flavors=several))
         found[uid] = RunView(job, job.created_ms, start_ms, runs, len(story.evictions), layer)
     return found
 
@@ -90,7 +94,9 @@ def recorded_views(history: ReplayHistory) -> dict[str, RunView]:
     return found
 
 
-def _stretches(story: WorkloadStory, job: HistoryJob, window: Window) -> Iterator[RunStretch]:
+def _stretches(
+    story: WorkloadStory, job: HistoryJob, window: Window, *, of_flavors: bool
+) -> Iterator[RunStretch]:
     starts = [each.at_ms for each in story.admissions]
     stops = _stops(starts, [each.at_ms for each in story.evictions])
     for n, (begun, stop) in enumerate(zip(story.admissions, stops, strict=True)):
@@ -101,7 +107,8 @@ def _stretches(story: WorkloadStory, job: HistoryJob, window: Window) -> Iterato
         end_ms = stop if stop is not None else story.ended_ms if is_last else before
         until = window.end_ms if end_ms is None else min(end_ms, window.end_ms)
         is_lost = stop is not None and stop < window.end_ms and not job.keeps_progress
-        yield RunStretch(begun.at_ms, until, is_lost, _nodes(begun.given, job))
+        flavors = _flavors(begun.given, job) if of_flavors else ()
+        yield RunStretch(begun.at_ms, until, is_lost, _nodes(begun.given, job), flavors)
 
 
 def _stops(starts: Sequence[int], evictions: Iterable[int]) -> list[int | None]:
@@ -122,6 +129,34 @@ def _nodes(given: object, job: HistoryJob) -> tuple[tuple[str, int, int], ...]:
     if isinstance(given, tuple) and given and isinstance(given[0], tuple) and len(given[0]) == 2:
         return tuple((job.pool or job.queue, node, units) for node, units in given)
     return ()
+
+
+def _flavors(given: object, job: HistoryJob) -> tuple[tuple[str, str, int], ...]:
+    got = given.flavors if isinstance(given, RunStart) else given
+    if not isinstance(got, tuple):
+        return ()
+    of_set = {each.name: each for each in got if isinstance(each, PodSetFlavors)}
+    units: dict[tuple[str, str], int] = defaultdict(int)
+    for each in job.pod_sets:
+        for resource, amount in each.each.items() if each.name in of_set else ():
+            if is_gpu(resource):
+                own = of_set[each.name]
+                units[own.flavors.get(resource, ""), resource] += amount * own.count
+    return tuple((*key, amount) for key, amount in sorted(units.items()))
+
+
+def is_gpu(resource: str) -> bool:
+    """Extended resources are GPUs here; memory and CPUs have plain names, and quotas of their own."""
+    return "/" in resource
+
+
+def _gpu_keys(kueue: KueueRecord) -> frozenset[tuple[str, str]]:
+    return frozenset(
+        (key.flavor, key.resource)
+        for queue in kueue.state.cluster_queues.values()
+        for key in queue.quotas
+        if is_gpu(key.resource)
+    )
 
 
 def _layer(uid: str, job: HistoryJob, story: WorkloadStory, run: ScenarioRun, plain: str) -> str:
@@ -190,19 +225,22 @@ def queue_sums(
     window: Window,
 ) -> dict[str, QueueSums]:
     """By ClusterQueue, over its GPU quotas, in GPUs. What is borrowed at an instant is lent by the queues of
-    the same tree that leave quota of that flavor unused, in proportion; never more than they leave."""
+    the same tree that leave quota of that flavor unused, in proportion; never more than they leave. A run of
+    which nobody knows the flavor, of several, counts in none."""
     events = _quota_events(kueue, changes, window)
     flavors = {name: (each.flavor, each.resource) for name, each in pools.items()}
-    alone = next(iter(events), ("", ""))
+    alone = next(iter(events)) if len(events) == 1 else None
     for view in views:
         if not view.job.queue:
             continue
-        own = events[flavors.get(pool_of(view.job, pools), alone)]
+        pool = flavors.get(pool_of(view.job, pools), alone)
+        of_pool = () if pool is None else ((*pool, view.job.gpus),)
         for run in view.runs:
             begun = max(run.start_ms, window.start_ms)
-            if begun < run.end_ms:
-                own.append(_QueueEvent(begun, True, view.job.queue, view.job.gpus))
-                own.append(_QueueEvent(run.end_ms, True, view.job.queue, -view.job.gpus))
+            for flavor, resource, units in (run.flavors or of_pool) if begun < run.end_ms else ():
+                own = events[flavor, resource]
+                own.append(_QueueEvent(begun, True, view.job.queue, units))
+                own.append(_QueueEvent(run.end_ms, True, view.job.queue, -units))
     shares = {flavors[name]: each.share for name, each in pools.items()}
     moved = _parents_over_time(kueue, changes, window)
     found: dict[str, QueueSums] = defaultdict(QueueSums)
@@ -227,6 +265,8 @@ def _quota_events(
     ]
     for at_ms, queue in queues:
         for key, quota in queue.quotas.items():
+            if not is_gpu(key.resource):
+                continue
             event = _QueueEvent(at_ms, False, queue.name, quota.nominal, queue.cohort)
             events[key.flavor, key.resource].append(event)
     return events

@@ -303,7 +303,7 @@ class _Measured:
         money, quota = self.money, self.queues.get(name) if kind == "queue" else None
         paid = self._paid(key)
         nano = None if paid is None or paid.unpriced_ms or not self.sums else paid.nano
-        of_team = name if kind == "team" else None
+        charged, bound = (self._charged(key, each) for each in (money.charged, money.effective))
         before = None if self.base is None else self.base._paid(key)
         p50, p90, p99, mean = self._differences(key, views, error, seed)
         return GroupAnswer(
@@ -318,14 +318,22 @@ class _Measured:
             None if quota is None else quota.borrowed,
             None if quota is None else quota.lent,
             nano,
-            None if of_team is None or money.charged is None else money.charged.get(of_team, 0),
-            None if of_team is None or money.effective is None else money.effective.get(of_team, 0),
+            charged,
+            bound,
             p50,
             p90,
             p99,
             mean,
             None if before is None or nano is None or before.unpriced_ms else nano - before.nano,
         )
+
+    def _charged(self, key: GroupKey, by_team: Mapping[str, int] | None) -> int | None:
+        """Of a team, or of all teams together; None of other groups."""
+        if by_team is None or key[0] not in ("team", ALL[0]):
+            return None
+        if key == ALL:
+            return sum(nano for team, nano in by_team.items() if team)
+        return by_team.get(key[1], 0)
 
     def _claimed(self, key: GroupKey) -> tuple[int, int]:
         """Starved and fragmented."""
@@ -519,6 +527,7 @@ class _Measured:
 
     def _remarks(self, groups: Sequence[GroupAnswer]) -> Iterable[str]:
         change = self.played.run.change
+        yield from self.money.remarks
         rings = self.played.run.outcome.rings
         for ring in sorted(rings, key=lambda each: each.from_ms - each.to_ms)[:MOST_RINGS]:
             told = _restless(RestlessPreemption(ring.from_ms, "", ring.pairs[:2]), self.views)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import pairwise
 from typing import NamedTuple
@@ -26,6 +26,7 @@ from gpucost.charges.policy_file import PolicyBook
 from gpucost.domain.buckets import UNALLOCATED, Bucket
 from gpucost.domain.money import round_half_even, split_by_weight
 from gpucost.domain.time import HOUR_MS, Month, Window
+from gpucost.reports.charges.charge_statements import unmatched_quotas
 from gpucost.reports.replay.run_views import RunView, pool_of
 
 
@@ -55,7 +56,8 @@ class ScenarioMoney:
     """``parts`` and the capacity are the same sum, to the millisecond and the nano-unit. ``over_ms`` was held
     beyond what nodes give, and is counted as capacity. ``charged`` by team is by the charge policy, ``kept``
     what the platform keeps of it; ``effective`` by team is what contracts make of the cost (the platform has
-    no name there). These are None without a policy, or contracts."""
+    no name there). These are None without a policy, or contracts; ``remarks`` say what of either belongs to
+    nothing here."""
 
     capacity: PaidTime
     parts: Mapping[PayerKey, PaidTime]
@@ -64,6 +66,7 @@ class ScenarioMoney:
     kept: int | None = None
     charge_difference: int = 0
     effective: Mapping[str, int] | None = None
+    remarks: tuple[str, ...] = ()
 
     def of_team(self, team: str) -> PaidTime:
         return _sum(paid for key, paid in self.parts.items() if key.team == team)
@@ -103,8 +106,8 @@ def scenario_money(
     contracts: ContractBook | None = None,
 ) -> ScenarioMoney:
     """Of ``views``. ``policy`` is None, or plain, where nothing is charged; ``contracts`` stand in the place
-    of those of the policy. What contracts charged before the window is not known: their periods begin in it.
-    """
+    of those of the policy, and charge whole hours. What they charged before the window is not known: their
+    periods begin in it."""
     held: dict[str, list[tuple[PayerKey, int, int, int]]] = {name: [] for name in pools}
     for view in views:
         name = pool_of(view.job, pools)
@@ -126,9 +129,15 @@ def scenario_money(
         return hour_cells(views, pools, prices, window, cluster)
 
     bound = contracts if contracts is not None or policy is None else policy.contracts
-    found = None if bound is None else report_commitments(bound, usage_cells(cells()), window)
+    found = None if bound is None else report_commitments(bound, usage_cells(cells()), _whole_hours(window))
     if found is not None:
-        money = replace(money, effective={each.team: each.effective_nano for each in found.teams})
+        remarks = tuple(
+            f"contract {each.contract}: no team used anything in its scope"
+            for each in found.contracts
+            if not each.eligible_board_ms
+        )
+        effective = {each.team: each.effective_nano for each in found.teams}
+        money = replace(money, effective=effective, remarks=remarks)
     if policy is None or policy.is_plain:
         return money
     changed = () if found is None else found.charged_views
@@ -140,12 +149,18 @@ def scenario_money(
         charged={team: nano for team, nano in sums.items() if not team.startswith("__platform")},
         kept=account.kept.nano,
         charge_difference=account.difference.nano,
+        remarks=(*unmatched_quotas(account, policy, window), *money.remarks),
     )
 
 
 def currency_or_its(currency: str, policy: PolicyBook) -> str:
     """That of a history; where it has none (files, traces), its amounts are taken for the policy's."""
-    return currency or policy.file.currency or ""
+    own = policy.file.currency or (policy.contracts.currency if policy.contracts is not None else "")
+    return currency or own
+
+
+def _whole_hours(window: Window) -> Window:
+    return Window(window.start_ms // HOUR_MS * HOUR_MS, -(-window.end_ms // HOUR_MS) * HOUR_MS)
 
 
 def _stretches_of_price(
@@ -223,32 +238,61 @@ def hour_cells(
     window: Window,
     cluster: str,
 ) -> Iterator[CapacityCell]:
-    """The capacity by hour and model, as the ledger has it."""
+    """The capacity by hour (UTC) and model, as the ledger has it; hours that the window cuts are shorter.
+    Parts of GPUs are rounded so that the hours of a stretch of one price are all of it."""
     runs: dict[tuple[str, int], list[tuple[RunView, int, int]]] = defaultdict(list)
+    grid = _whole_hours(window)
     for view in views:
         name = pool_of(view.job, pools)
         for run in view.runs if name else ():
             at_ms = max(run.start_ms, window.start_ms)
             end_ms = min(run.end_ms, window.end_ms)
             while at_ms < end_ms:
-                place = (at_ms - window.start_ms) // HOUR_MS
-                until = min(end_ms, window.start_ms + (place + 1) * HOUR_MS)
+                place = (at_ms - grid.start_ms) // HOUR_MS
+                until = min(end_ms, grid.start_ms + (place + 1) * HOUR_MS)
                 runs[name, place].append((view, at_ms, until))
                 at_ms = until
-    for number, hour in enumerate(window.split(HOUR_MS)):
+    stretches = [
+        (name, part, _PricedStretch(own, price))
+        for name, pool in sorted(pools.items())
+        for part, price, own in _stretches_of_price(pool, prices, window)
+    ]
+    for number, whole in enumerate(grid.split(HOUR_MS)):
+        hour = whole.intersect(window)
         rows: dict[str, list[CellRow]] = defaultdict(list)
-        for name, pool in sorted(pools.items()):
-            own = runs.get((name, number), [])
-            for part, price, of_model in _stretches_of_price(pool, prices, hour):
-                rows[of_model.model_at(part.start_ms)] += _rows(own, of_model, price, part)
-        for model, found in rows.items():
+        for name, part, stretch in stretches:
+            inside = None if hour is None else part.intersect(hour)
+            if inside is not None:
+                own_runs = runs.get((name, number), [])
+                rows[stretch.pool.model_at(inside.start_ms)] += _rows(own_runs, stretch, inside)
+        for model, found in rows.items() if hour is not None else ():
             if found:
                 yield CapacityCell.of(cluster, model, hour, found)
 
 
+@dataclass(slots=True)
+class _PricedStretch:
+    """A pool while it has one price (None: none); what its hours were rounded to until now."""
+
+    pool: PoolRecord
+    price: Fraction | None
+    units_ms: int = 0
+    told: PaidTime = field(default_factory=PaidTime)
+
+    def add(self, units_ms: int) -> PaidTime:
+        """The next hour: as much as makes all until then what it would be rounded at once."""
+        self.units_ms += units_ms
+        board_ms = _rounded(self.units_ms * self.pool.share)
+        nano = 0 if self.price is None else _rounded(board_ms * self.price / HOUR_MS)
+        found = PaidTime(board_ms - self.told.board_ms, nano - self.told.nano)
+        self.told = PaidTime(board_ms, nano)
+        return found
+
+
 def _rows(
-    own: Sequence[tuple[RunView, int, int]], pool: PoolRecord, price: Fraction | None, part: Window
+    own: Sequence[tuple[RunView, int, int]], stretch: _PricedStretch, part: Window
 ) -> Iterator[CellRow]:
+    pool, price = stretch.pool, stretch.price
     weights: dict[int, int] = {}
     spans: dict[int, tuple[int, int]] = {}
     for n, (view, start_ms, end_ms) in enumerate(own):
@@ -261,9 +305,8 @@ def _rows(
     whole = max(there, used)
     if not whole:
         return
-    board_ms = _rounded(whole * pool.share)
-    nano = 0 if price is None else _rounded(board_ms * price / HOUR_MS)
-    dealt, cost = split_by_weight(board_ms, weights), split_by_weight(nano, weights)
+    paid = stretch.add(whole)
+    dealt, cost = split_by_weight(paid.board_ms, weights), split_by_weight(paid.nano, weights)
     for n in weights:
         unpriced = dealt[n] if price is None else 0
         if n < 0:
@@ -286,6 +329,6 @@ def usage_cells(cells: Iterable[CapacityCell]) -> list[UsageCell]:
             sums[row.team].add(PaidTime(row.board_ms, row.nano, row.unpriced_ms))
         for team, paid in sorted(sums.items()):
             nano = None if paid.unpriced_ms else paid.nano
-            place = cell.window.start_ms, cell.cluster, "", cell.model, "", team, ""
+            place = cell.window.start_ms // HOUR_MS * HOUR_MS, cell.cluster, "", cell.model, "", team, ""
             found.append(UsageCell(*place, paid.board_ms, nano, nano))
     return found

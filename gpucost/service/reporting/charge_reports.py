@@ -101,7 +101,7 @@ def preview_charges(
         remarks = [
             f"{book.title}: {remark}"
             for book, account in zip(books, accounts, strict=True)
-            for remark in unmatched_quotas(account, book, month)
+            for remark in unmatched_quotas(account, book, month.window)
         ]
         own = all(account.currency == reporting.currency for account in accounts)
         whole = _capacity(reporting.ledger, scope, month) if own else None
@@ -306,7 +306,7 @@ def _summary(
         whole = _capacity(reporting.ledger, EVERYTHING, month)
         capacity = ChargeAmount(whole.board_ms, whole.nano)
     adjustments = reporting.month_adjustments(month)
-    remarks = unmatched_quotas(account, book, month)
+    remarks = unmatched_quotas(account, book, month.window)
     summary = build_summary(account, capacity, book.title, report, adjustments, cost_centres, remarks)
     return replace(summary, as_closed=kept is not None)
 
