@@ -303,7 +303,6 @@ class _Measured:
         money, quota = self.money, self.queues.get(name) if kind == "queue" else None
         paid = self._paid(key)
         nano = None if paid is None or paid.unpriced_ms or not self.sums else paid.nano
-        charged, bound = (self._charged(key, each) for each in (money.charged, money.effective))
         before = None if self.base is None else self.base._paid(key)
         p50, p90, p99, mean = self._differences(key, views, error, seed)
         return GroupAnswer(
@@ -318,22 +317,14 @@ class _Measured:
             None if quota is None else quota.borrowed,
             None if quota is None else quota.lent,
             nano,
-            charged,
-            bound,
+            money.of_payers(kind, name, money.charged),
+            money.of_payers(kind, name, money.effective),
             p50,
             p90,
             p99,
             mean,
             None if before is None or nano is None or before.unpriced_ms else nano - before.nano,
         )
-
-    def _charged(self, key: GroupKey, by_team: Mapping[str, int] | None) -> int | None:
-        """Of a team, or of all teams together; None of other groups."""
-        if by_team is None or key[0] not in ("team", ALL[0]):
-            return None
-        if key == ALL:
-            return sum(nano for team, nano in by_team.items() if team)
-        return by_team.get(key[1], 0)
 
     def _claimed(self, key: GroupKey) -> tuple[int, int]:
         """Starved and fragmented."""

@@ -71,6 +71,12 @@ class ScenarioMoney:
     def of_team(self, team: str) -> PaidTime:
         return _sum(paid for key, paid in self.parts.items() if key.team == team)
 
+    def of_payers(self, kind: str, name: str, by_team: Mapping[str, int] | None) -> int | None:
+        """Of amounts by team that of a team, or of all teams together; None of other groups."""
+        if by_team is None or kind == "queue":
+            return None
+        return by_team.get(name, 0) if kind == "team" else sum(nano for team, nano in by_team.items() if team)
+
     @property
     def held(self) -> PaidTime:
         """Of all teams."""
@@ -259,13 +265,15 @@ def hour_cells(
     ]
     for number, whole in enumerate(grid.split(HOUR_MS)):
         hour = whole.intersect(window)
+        if hour is None:
+            continue
         rows: dict[str, list[CellRow]] = defaultdict(list)
         for name, part, stretch in stretches:
-            inside = None if hour is None else part.intersect(hour)
+            inside = part.intersect(hour)
             if inside is not None:
                 own_runs = runs.get((name, number), [])
                 rows[stretch.pool.model_at(inside.start_ms)] += _rows(own_runs, stretch, inside)
-        for model, found in rows.items() if hour is not None else ():
+        for model, found in rows.items():
             if found:
                 yield CapacityCell.of(cluster, model, hour, found)
 

@@ -312,7 +312,7 @@ class _BudgetReader:
             return _NOTHING
         if "team" in filters:
             read = self.reads.teams(whole)
-            teams = filters["team"] & read.nano.keys()
+            teams: Collection[str] = filters["team"] & read.nano.keys()
         else:
             read = daily_costs(self.reporting, self.scope, whole, filters)
             teams = read.nano.keys()
