@@ -25,6 +25,7 @@ from tests.support.ledgers import PostgresLedgers, Prepare, new_ledger
 from tests.support.postgres import PostgresServer, postgres_server
 from tests.support.scheduling import ByFile, in_order
 from tests.support.skipped import skipped_line
+from tests.support.slow_tests import mark_slow
 
 _NUMBERS = itertools.count()
 
@@ -61,7 +62,9 @@ def pytest_collection() -> Iterator[None]:
         gc.enable()
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    mark_slow(items)
     in_order(items)
 
 

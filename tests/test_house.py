@@ -9,6 +9,7 @@ import pytest
 
 from tests import house
 from tests.house import HouseCount, SourceModule
+from tests.support.slow_tests import listed
 
 PAGE = '"""What lives here.\n\nWhat must not.\n"""\n'
 
@@ -29,6 +30,13 @@ def sources() -> list[SourceModule]:
 
 def figures(root: Path, files: dict[str, str]) -> HouseCount:
     return house.count(tree(root, files))
+
+
+def test_tests_that_are_listed_as_long_are_there() -> None:
+    root = Path(__file__).parents[1]
+    for name in listed():
+        file, _, test = name.partition("::")
+        assert f"def {test.rpartition('::')[2]}(" in (root / file).read_text(encoding="utf-8"), name
 
 
 def test_the_house_is_in_order() -> None:
