@@ -233,8 +233,8 @@ def test_a_scrape_does_not_sum_an_unchanged_ledger_again(
     clients = Clients(create_app(ledger, ApiSettings(auth="off"), now=Clock()))
     clients.anybody.get("/metrics", headers={"Host": "localhost"})
     first = len(calls)
-    # The month, the last window, the last day; of the end: before, idle, who runs, what is committed; and today
-    # too, once an hour of it has ended.
+    # The month, the last window, the last day; of the end: before, idle, who runs, what is committed. Once an
+    # hour of today has ended that too.
     assert first == 7
     for _ in range(2):
         clients.anybody.get("/metrics", headers={"Host": "localhost"})

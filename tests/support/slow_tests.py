@@ -1,11 +1,11 @@
-"""Which tests `make test` leaves to `make test-slow` for their length: ``slow_tests.txt``, beside the tests that
-are marked by hand, so that who changes code has an answer within minutes.
+"""Which tests `make test` leaves to `make test-slow` for their length: ``slow_tests.txt``, beside the tests
+that are marked by hand, so that who changes code has an answer within minutes.
 
     make test TEST_ARGS="--durations=0 -m 'slow or not slow'" > LOG
     python -m tests.support.slow_tests LOG
 
-writes the list anew out of what tests took there. A test of the fault matrix, of a vector or of a trap is never
-left out.
+writes the list anew out of what tests took there. A test of the fault matrix, of a vector or of a trap is
+never left out.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from gpucost.reports.month.cost_incidents import IncidentReport, TeamIncident
 from gpucost.reports.month.month_end import ForecastOrigin, ForecastScore, MonthForecast
 from gpucost.reports.render.terminal_parts import filled, print_parts, shown_name
 
+_WIDE = 100
 _LONGEST = 200
 """Characters of words that a wide terminal shows of a cell."""
 
@@ -31,12 +32,13 @@ def print_budget_list(found: BudgetReport, console: Console) -> None:
 
 
 def budget_table(title: str, budgets: Sequence[BudgetStatus], width: int) -> Table:
-    """A row each."""
-    heads = ["budget", "of", "period", "total", "spent", "used", "exceedance"]
+    """A row each; without what it is of, where all are of what they are called and there is little room."""
+    of = [] if width < _WIDE and all(each.name == each.of for each in budgets) else ["of"]
+    heads = ["budget", *of, "period", "total", "spent", "used", "exceedance"]
     rows = [
         [
             shown_name(each.name),
-            shown_name(f"{each.subject.replace('_', ' ')} {each.of}"),
+            *(shown_name(f"{each.subject.replace('_', ' ')} {each.of}") for _ in of),
             Text(each.period),
             Text(display.money(each.total_nano)),
             Text(display.money(each.spent_nano)),
@@ -45,7 +47,7 @@ def budget_table(title: str, budgets: Sequence[BudgetStatus], width: int) -> Tab
         ]
         for each in budgets
     ]
-    return filled(title, heads, rows, {0, 1, 6}, width, _LONGEST)
+    return filled(title, heads, rows, {0, len(of), len(heads) - 1}, width, _LONGEST)
 
 
 def print_budget(found: BudgetReport, console: Console) -> None:
