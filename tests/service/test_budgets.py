@@ -127,7 +127,10 @@ def test_only_what_is_spent_while_it_is_in_force_counts(ledger: Ledger) -> None:
     over = status(ledger, rules, "b")
     assert (over.amount_nano, over.spent_nano, over.forecast) == (4 * HELD, 4 * HELD, None)
     noon = f"{{name: b, {whole}, valid_from: '2026-10-17T12:00:00Z'}}"
-    assert status(ledger, rules_of(noon), "b").spent_nano == 2 * HELD
+    found = status(ledger, rules_of(noon), "b")
+    assert (found.spent_nano, found.amount_nano) == (2 * HELD, 29 * HELD // 2)
+    less = noon.replace(amount(31 * HELD), amount(62 * HELD // 29))
+    assert status(ledger, rules_of(less), "b").thresholds[1].reached_at == "2026-10-17T13:00:00Z"
     carried = (
         f"{{name: b, team: team-00, amount: '{amount(30 * HELD)}', carry_over: true, valid_from: 2026-09-16}}"
     )

@@ -373,7 +373,11 @@ class _BudgetReader:
         with the first that is spent."""
         if limit < 0:
             return window.start_ms
-        return reached_at(max(limit, Fraction(1)), days, self._hours)
+
+        def hours(day_ms: int) -> list[tuple[int, int]]:
+            return [each for each in self._hours(day_ms) if window.start_ms < each[0] <= window.end_ms]
+
+        return reached_at(max(limit, Fraction(1)), days, hours)
 
     def _forecast(self, parts: Sequence[Window], total: int, lacks: str) -> tuple[BudgetForecast | None, int]:
         """None where the period is over, or no whole day of it is known; without amounts where ``lacks`` says
