@@ -58,6 +58,17 @@ def test_sums_that_were_rounded_are_no_price_that_changed() -> None:
     assert causes([now], [before]) == [("vision", "hours", "", 120 * NANO - 37)]
 
 
+def test_time_that_lost_its_price_is_no_time_that_went() -> None:
+    """As many hours as before, 40 of them without a price; then none has one; then in neither month."""
+    before = [held("vision", H100, 100, 4 * NANO)]
+    now = [held("vision", H100, 60, 4 * NANO), held("vision", H100, 40, None)]
+    assert causes(now, before) == [("vision", "unpriced", "", -160 * NANO)]
+    assert causes(before, now) == [("vision", "unpriced", "", 160 * NANO)]
+    bare = [held("vision", H100, 100, None)]
+    assert causes(bare, before) == [("vision", "unpriced", "", -400 * NANO)]
+    assert causes(bare, bare) == []
+
+
 def test_teams_that_came_and_went() -> None:
     found = causes([held("nlp", H100, 10, 4 * NANO)], [held("vision", H100, 100, 4 * NANO)])
     assert found == [("vision", "gone_team", "", -400 * NANO), ("nlp", "new_team", "", 40 * NANO)]

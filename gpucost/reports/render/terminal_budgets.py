@@ -91,13 +91,13 @@ def _notes(budgets: Iterable[BudgetStatus]) -> Iterator[RenderableType]:
 
 def _whole(status: BudgetStatus, width: int) -> Iterator[RenderableType]:
     carried = "" if not status.carried_nano else f", {display.signed_money(status.carried_nano)} carried over"
-    spent = f"{display.money(status.spent_nano)} of {display.money(status.total_nano)} {status.currency}"
+    total, left = (display.money(each).replace("-", "−") for each in (status.total_nano, status.left_nano))
+    spent = f"{display.money(status.spent_nano)} of {total} {status.currency}"
     yield Text.assemble(
         (f"Budget {display.name(status.name)}", "bold"),
         f"  {status.subject.replace('_', ' ')} {display.name(status.of)}, {status.period}\n",
         (spent, "bold cyan"),
-        f" spent ({display.percent(status.part, 1)}){carried}; "
-        f"{display.money(status.left_nano).replace('-', '−')} left\n",
+        f" spent ({display.percent(status.part, 1)}){carried}; {left} left\n",
         exceed_words(status),
     )
     rows = [
