@@ -347,11 +347,14 @@ def test_why_teams_are_charged_another_amount(tmp_path: Path) -> None:
         assert (refused.status_code, refused.json()["error"]["field"]) == (422, "by")
         used = clients.ada.get("/v1/changes", params=asked | {"charged": "false"}).json()
         assert "lending" not in {each["kind"] for each in used["causes"]}
-        page_of = {"url": "/month/2026-10/change", "headers": {"Accept": "text/html"}}
+        page_of = {"url": "/month/2026-10/change?charged=true", "headers": {"Accept": "text/html"}}
         of_all, of_research = (each.get(**page_of).text for each in (clients.fin, clients.ada))
         assert all('id="charged"' in page and "less quota lent" in page for page in (of_all, of_research))
         assert "vision" in of_all
         assert "vision" not in of_research
+        first = clients.fin.get(**page_of | {"url": "/month/2026-10/change"}).text
+        assert 'href="/month/2026-10/change?charged=true#charged"' in first
+        assert 'id="charged"' not in first
         plain = Clients(create_app(own, SETTINGS, now=Clock()))
         page = plain.fin.get(**page_of).text
         assert 'id="causes"' in page

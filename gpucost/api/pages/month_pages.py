@@ -221,9 +221,15 @@ def _month(
 
 @router.get("/month/{month}/change")
 async def show_change(
-    request: Request, principal: Reader, known: KnownServices, month: MonthText, team: OneTeam = None
+    request: Request,
+    principal: Reader,
+    known: KnownServices,
+    month: MonthText,
+    team: OneTeam = None,
+    charged: Annotated[bool, Query(description="with the causes of what is charged")] = False,
 ) -> Response:
-    """A month beside the one before, by team, model, queue and kind of job."""
+    """A month beside the one before, by team, model, queue and kind of job; with ``charged`` why another
+    amount is charged, too, which takes both months through the charge policy."""
     wanted = Month.parse(month)
 
     def make() -> PageContent:
@@ -232,7 +238,7 @@ async def show_change(
         if found is None:
             raise nothing_held(known, principal.scope, "month", month)
         why = compare_spans(known.reporting, seen, wanted.window, wanted.previous().window)
-        charged, uncharged = _charged_change(known, seen, wanted)
+        why_charged, uncharged = _charged_change(known, seen, wanted) if charged else (None, "")
         title = f"Why {display.month_name(wanted)} is not {display.month_name(wanted.previous())}"
         return content(
             title,
@@ -243,12 +249,14 @@ async def show_change(
             marks=month_marks(found.report, known.policy, seen),
             cause_words=cause_words,
             why=None if why is None else why.report,
-            charged=charged,
+            charged=why_charged,
             uncharged=uncharged,
+            is_apart=not charged
+            and charges_apart(known.reporting, (wanted, wanted.previous()), known.policy),
         )
 
     frame = PageFrame(request, known, principal, "month", wanted)
-    return await shown(frame, ("change", wanted, team, policy_digest(known.policy)), make)
+    return await shown(frame, ("change", wanted, team, charged, policy_digest(known.policy)), make)
 
 
 def _charged_change(known: KnownServices, scope: Scope, month: Month) -> tuple[SpanChange | None, str]:

@@ -87,9 +87,9 @@ def what_if_page(month: Month | str, *, replay: str = "", scenario: str = "") ->
     return address(f"/month/{month}/what-if", replay=replay, scenario=scenario)
 
 
-def change_page(month: Month | str, *, team: str = "") -> str:
+def change_page(month: Month | str, *, team: str = "", charged: bool = False) -> str:
     """A month beside the one before."""
-    return address(f"/month/{month}/change", team=team)
+    return address(f"/month/{month}/change", team=team, charged="true" if charged else "")
 
 
 def data_page(month: Month | str) -> str:
