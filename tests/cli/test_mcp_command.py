@@ -114,7 +114,7 @@ def test_a_client_asks_the_service_itself_over_http(server: Server) -> None:
 
     async def run() -> list[CallToolResult]:
         async with (
-            httpx2.AsyncClient(headers=headers, trust_env=False) as http,
+            httpx2.AsyncClient(headers=headers, trust_env=False, timeout=None) as http,
             Client(streamable_http_client(f"{server.url}/mcp", http_client=http)) as client,
         ):
             return await _asked(client)
