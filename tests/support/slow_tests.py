@@ -19,8 +19,8 @@ from pathlib import Path
 import pytest
 
 LIST = Path(__file__).parents[1] / "slow_tests.txt"
-LONG_S = 2.5
-"""Seconds that a test takes with four beside it on two cores that other work shares: one or less alone."""
+LONG_S = 1.5
+"""Seconds that a test takes in ``make test`` beside ``make test-slow`` on two cores: one or less alone."""
 ALWAYS = ("fault", "vector", "trap")
 _TOOK = re.compile(r"([\d.]+)s call +(tests/\S+?\.py::[^\s\[]+)")
 _HEAD = "# Tests that take long, as tests/support/slow_tests.py found them: it writes this list.\n"
