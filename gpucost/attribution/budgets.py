@@ -188,14 +188,20 @@ class BudgetPlan:
             return ended[-1]
         return None
 
+    def entries_in(self, span: PeriodSpan) -> tuple[tuple[SpendingBudget, Window], ...]:
+        """The entries of such periods that are in force in ``span``, in order, each with that part of it."""
+        cut = (
+            (each, span.window.intersect(Window(max(each.start_ms, 0), max(each.end_ms, 1))))
+            for each in self.entries
+            if each.period == span.period
+        )
+        return tuple((each, own) for each, own in cut if own is not None)
+
     def in_force(self, span: PeriodSpan) -> tuple[Window, ...]:
-        """The parts of a period in which entries of such periods are in force, in order: only what is spent
-        in them counts."""
+        """The parts of a period in which the budget is in force, in order: only what is spent in them
+        counts."""
         found: list[Window] = []
-        for each in self.entries:
-            own = span.window.intersect(Window(max(each.start_ms, 0), max(each.end_ms, 1)))
-            if each.period != span.period or own is None:
-                continue
+        for _, own in self.entries_in(span):
             if found and found[-1].end_ms == own.start_ms:
                 own = Window(found.pop().start_ms, own.end_ms)
             found.append(own)
@@ -203,21 +209,16 @@ class BudgetPlan:
 
     def of_period(self, span: PeriodSpan) -> SpendingBudget | None:
         """The last entry of such a period that is in force in ``span``; None where none is."""
-        window = span.window
-        found = [
-            each
-            for each in self.entries
-            if each.period == span.period and each.start_ms < window.end_ms and window.start_ms < each.end_ms
-        ]
-        return found[-1] if found else None
+        found = self.entries_in(span)
+        return found[-1][0] if found else None
 
     def amount(self, span: PeriodSpan) -> int:
         """Nano-units for a period: each entry's part of its time, rounded half-even once."""
-        window, part = span.window, Fraction(0)
-        for each in self.entries:
-            if each.period == span.period:
-                inside = window.overlap_ms(max(each.start_ms, 0), max(each.end_ms, 0))
-                part += Fraction(each.amount * inside, window.length_ms)
+        whole_ms = span.window.length_ms
+        part = sum(
+            (Fraction(each.amount * own.length_ms, whole_ms) for each, own in self.entries_in(span)),
+            Fraction(0),
+        )
         return round_half_even(part.numerator, part.denominator)
 
 

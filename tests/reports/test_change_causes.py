@@ -19,6 +19,7 @@ from gpucost.reports.month.change_causes import (
     change_causes,
     explain,
 )
+from gpucost.reports.month.cost_incidents import IncidentRule, signs_of
 from tests.reports.builders import START_MS, frame, row
 
 H100, A100 = "H100", "A100"
@@ -67,6 +68,14 @@ def test_time_that_lost_its_price_is_no_time_that_went() -> None:
     bare = [held("vision", H100, 100, None)]
     assert causes(bare, before) == [("vision", "unpriced", "", -400 * NANO)]
     assert causes(bare, bare) == []
+
+
+def test_time_that_got_a_price_is_no_excess() -> None:
+    """Four weeks of 200 hours each, half of them without a price, and a week of 200 that all have one."""
+    hours = [held("vision", H100, 400, 4 * NANO), held("vision", H100, 400, None)]
+    base = SpanLines(frame(hours), SpanTime(28 * 24 * HOUR_MS))
+    week = SpanLines(frame([held("vision", H100, 200, 4 * NANO)]), SpanTime(7 * 24 * HOUR_MS))
+    assert signs_of(0, week, base, IncidentRule())["vision"].excess_nano == 0
 
 
 def test_teams_that_came_and_went() -> None:

@@ -25,18 +25,18 @@ from gpucost.reports.month.change_causes import CauseKind, ChangeCause, SpanLine
 
 WEEK_MS, BASE_MS = 7 * DAY_MS, 28 * DAY_MS
 """What is compared, and with how much before it."""
-_NO_CAUSE = frozenset(
+_NO_EXCESS = frozenset(
     (
         CauseKind.MISSING_DATA,
         CauseKind.UNPRICED,
         CauseKind.SPAN,
         CauseKind.ADJUSTMENT,
         CauseKind.EXCHANGE,
-        CauseKind.HOURS,
     )
 )
+"""What is no excess."""
+_NO_CAUSE = _NO_EXCESS | {CauseKind.HOURS}
 """What is no excess, or no name for one."""
-_NO_EXCESS = frozenset((CauseKind.MISSING_DATA, CauseKind.SPAN, CauseKind.ADJUSTMENT, CauseKind.EXCHANGE))
 
 
 @dataclass(frozen=True, slots=True)

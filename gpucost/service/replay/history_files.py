@@ -27,6 +27,7 @@ from gpucost.advisor.verify.history_files import HistoryConfiguration, Scheduler
 from gpucost.domain.errors import ErrorRemark, InputError
 from gpucost.domain.time import SECOND_MS, Window
 from gpucost.kube.dumps.dump import content_of
+from gpucost.reports.replay.run_views import is_gpu
 
 JOB_COLUMNS: Mapping[str, tuple[type, bool]] = {
     "uid": (str, True),
@@ -304,7 +305,8 @@ def kueue_history(history: SchedulerHistory, one: HistoryConfiguration, name: st
     for arrival in history.arrivals:
         truth = one.truth[arrival.uid]
         gpus = sum(
-            each.count * sum(v for k, v in each.each.items() if "/" in k) for each in arrival.ask.pod_sets
+            each.count * sum(amount for resource, amount in each.each.items() if is_gpu(resource))
+            for each in arrival.ask.pod_sets
         )
         jobs.append(
             HistoryJob(

@@ -257,12 +257,7 @@ class _BudgetReader:
     def _is_ours(self, span: PeriodSpan) -> bool:
         """Whether all of what is in force in a period is in the ledger's currency."""
         ours = (None, self.reporting.currency)
-        window = span.window
-        return all(
-            each.currency in ours or not window.overlap_ms(max(each.start_ms, 0), max(each.end_ms, 0))
-            for each in self.plan.entries
-            if each.period == span.period
-        )
+        return all(each.currency in ours for each, _ in self.plan.entries_in(span))
 
     def _ledger_ends(self, window: Window) -> str:
         """Where it has nothing of ``window``, since it ends before."""
@@ -506,5 +501,5 @@ class _BudgetReader:
 def _expected(part: Fraction, total: int, forecast: BudgetForecast | None, as_of_ms: int) -> ThresholdStatus:
     """A forecast of what is reached already is none: what was spent says so."""
     nano = None if forecast is None else forecast.expected_nano
-    is_reached = nano is not None and nano >= max(part * total, Fraction(1) if total >= 0 else part * total)
+    is_reached = nano is not None and nano >= (part * total or 1)
     return ThresholdStatus(FORECAST, part, iso(as_of_ms) if is_reached else None)

@@ -65,7 +65,7 @@ def month_forecast(reporting: ReportService, scope: Scope, month: Month, now_ms:
     last = [info for info in infos if until_ms - DAY_MS <= info.window.start_ms < until_ms]
     most_a_day = sum(info.nano for info in last) if scope.sees_every_team else None
     days_left = (window.end_ms - until_ms) // DAY_MS
-    today = _begun_day(reporting, scope, until_ms, hour_ms)
+    today = _begun_day(reporting, scope, infos, until_ms, hour_ms)
     held = {team: spent.get(team, 0) + sum(by_day.values()) for team, by_day in today.items()}
     together, all_held = ({_ALL: sum(each.values())} for each in (spent, spent | held))
     work = work_ahead(reporting, scope)
@@ -94,14 +94,11 @@ def month_forecast(reporting: ReportService, scope: Scope, month: Month, now_ms:
 
 
 def _begun_day(
-    reporting: ReportService, scope: Scope, until_ms: int, hour_ms: int
+    reporting: ReportService, scope: Scope, infos: Sequence[WindowInfo], until_ms: int, hour_ms: int
 ) -> Mapping[str, Mapping[int, int]]:
     """What teams held after the last whole day, up to the last window that ends by then."""
-    infos = reporting.ledger.windows(Window(until_ms, max(hour_ms, until_ms + 1)), scope=scope)
-    ends = [info.window.end_ms for info in infos if info.window.end_ms <= hour_ms]
-    if not ends or max(ends) <= until_ms:
-        return {}
-    return daily_costs(reporting, scope, Window(until_ms, max(ends)), _HELD).nano
+    ends = [info.window.end_ms for info in infos if until_ms < info.window.end_ms <= hour_ms]
+    return daily_costs(reporting, scope, Window(until_ms, max(ends)), _HELD).nano if ends else {}
 
 
 def _committed(
