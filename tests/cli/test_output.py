@@ -8,6 +8,7 @@ import stat
 import sys
 import threading
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from gpucost.cli.terminal.output import (
     tolerate_narrow_encodings,
     write,
     write_file,
+    write_made,
 )
 from gpucost.domain.errors import InputError
 from gpucost.service.wiring.demo_month import WRITTEN, DemoMonth
@@ -84,15 +86,17 @@ def test_a_terminal_of_ascii_shows_what_it_can(monkeypatch: pytest.MonkeyPatch) 
 
 def test_text_of_a_server_cannot_drive_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "a\x1b[2J\u009b1m,b\r\nc\r\tä\u202e\u200b\n"
-    for is_terminal, shown in (
-        (True, "a\\x1b[2J\\x9b1m,b\r\nc\\r\tä\\u202e\\u200b\n"),
-        (False, text),
-    ):
+    escaped = "a\\x1b[2J\\x9b1m,b\r\nc\\r\tä\\u202e\\u200b\n"
+    writers = (
+        lambda: write(text, None),
+        lambda: write_made(lambda target: target.write(text.encode()), None, is_binary=False),
+    )
+    for (is_terminal, shown), written in product(((True, escaped), (False, text)), writers):
         raw = io.BytesIO()
         with io.TextIOWrapper(raw, encoding="utf-8") as screen:
             monkeypatch.setattr(screen, "isatty", lambda answer=is_terminal: answer)
             monkeypatch.setattr(sys, "stdout", screen)
-            write(text, None)
+            written()
             assert raw.getvalue().decode() == shown
         monkeypatch.undo()
 

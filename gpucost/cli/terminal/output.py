@@ -41,8 +41,7 @@ def write(content: str | bytes, output: Path | None) -> None:
     """``content`` to ``output``, or to stdout. Raises InputError when the file cannot be written."""
     on_screen = output is None and sys.stdout.isatty()
     if isinstance(content, str) and on_screen:
-        # A server may send text that moves the cursor or sets the title of the window.
-        content = _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), content)
+        content = _without_control(content)
     data = content if isinstance(content, bytes) else content.encode("utf-8")
     if output is not None:
         write_file(output, data)
@@ -63,9 +62,18 @@ def write_made(make: Callable[[IO[bytes]], None], output: Path | None, *, is_bin
         spooled.seek(0)
         if output is not None:
             write_file(output, spooled)
+            return
+        if sys.stdout.isatty():
+            for line in spooled:
+                sys.stdout.buffer.write(_without_control(line.decode("utf-8")).encode("utf-8"))
         else:
             shutil.copyfileobj(spooled, sys.stdout.buffer)
-            sys.stdout.buffer.flush()
+        sys.stdout.buffer.flush()
+
+
+def _without_control(text: str) -> str:
+    """For a screen: a server may send text that moves the cursor or sets the title of the window."""
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def refuse_short_file(is_short: bool, format_: str) -> None:
