@@ -40,8 +40,10 @@ class LedgerPrices:
     @classmethod
     def of(cls, ledger: Ledger, cluster: str, window: Window) -> LedgerPrices:
         """Raises InputError where an edge of the window cuts one of the ledger."""
-        frame = ledger.aggregate(EVERYTHING, window, ("cluster", "node", "bucket", "rate_id"))
-        own = frame[(frame["cluster"] == cluster) & (frame["bucket"] != Bucket.OVERCOMMITTED)]
+        frame = ledger.aggregate(
+            EVERYTHING, window, ("node", "bucket", "rate_id"), filters={"cluster": [cluster]}
+        )
+        own = frame[frame["bucket"] != Bucket.OVERCOMMITTED]
         spans: dict[str, list[LedgerRateSpan]] = defaultdict(list)
         columns = ("node", "rate_id", "first_ms", "last_ms", "board_ms")
         for node, *rest in zip(*(own[name].tolist() for name in columns), strict=True):

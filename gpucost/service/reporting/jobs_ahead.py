@@ -47,11 +47,15 @@ class WorkAhead:
         return len(self.jobs) - self.waiting
 
 
-def work_ahead(reporting: ReportService, scope: Scope) -> WorkAhead:
-    """Of the clusters that the ledger still follows, and the teams in ``scope``."""
+def work_ahead(reporting: ReportService, scope: Scope, *, as_of_ms: int | None = None) -> WorkAhead:
+    """Of the clusters that the ledger still follows, and the teams in ``scope``. Where the ledger ends after
+    ``as_of_ms``, what ran then is not known."""
     ledger, extent = reporting.ledger, reporting.ledger.extent(scope=scope)
     if extent is None:
         return WorkAhead(0, (), "")
+    if as_of_ms is not None and extent.end_ms > as_of_ms:
+        lacks = "jobs, as the ledger knows what runs where it ends, later than this"
+        return WorkAhead(extent.end_ms, (), lacks)
     ends = {name: ledger.extent(name, scope=scope) for name in ledger.clusters(scope=scope)}
     # A cluster without windows of the last day is followed no more.
     followed = {name: own for name, own in ends.items() if own and own.end_ms > extent.end_ms - DAY_MS}

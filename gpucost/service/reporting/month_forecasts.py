@@ -28,7 +28,7 @@ from gpucost.reports.month.month_end import (
     scored,
 )
 from gpucost.reports.month.work_ahead import cost_by_team, daily_cost
-from gpucost.service.reporting.jobs_ahead import WorkAhead, work_ahead
+from gpucost.service.reporting.jobs_ahead import work_ahead
 from gpucost.service.reporting.report_service import ReportService
 
 HISTORY_DAYS = 63
@@ -68,11 +68,7 @@ def month_forecast(reporting: ReportService, scope: Scope, month: Month, now_ms:
     today = _begun_day(reporting, scope, infos, until_ms, hour_ms)
     held = {team: spent.get(team, 0) + sum(by_day.values()) for team, by_day in today.items()}
     together, all_held = ({_ALL: sum(each.values())} for each in (spent, spent | held))
-    work = work_ahead(reporting, scope)
-    if work.end_ms > hour_ms:  # what ran then is not what runs where the ledger ends
-        work = WorkAhead(
-            work.end_ms, (), "jobs, as the ledger knows what runs where it ends, later than this"
-        )
+    work = work_ahead(reporting, scope, as_of_ms=hour_ms)
     found = month_ends(
         *(history, spent, days_left, most_a_day, held), ahead=cost_by_team(work.jobs, until_ms, days_left)
     )
