@@ -27,7 +27,7 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import active_children, get_context
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -50,9 +50,10 @@ from gpucost.cluster.objects.pods import PodTemplate
 from gpucost.cluster.objects.scheduler_config import KueueConfig
 from gpucost.cluster.objects.state import ClusterState
 from gpucost.domain.time import DAY_MS, SECOND_MS, Window
-from gpucost.reports.replay.scenario_answer import ReplayReport
-from gpucost.reports.replay.scenario_figures import PlayedScenario, ReplayFigures
 from gpucost.service.replay.scenario_runner import played
+
+if TYPE_CHECKING:
+    from gpucost.reports.replay.scenario_answer import ReplayReport
 
 QUEUES, COHORTS, GPUS_OF_QUEUE = 50, 10, 20
 GPU, FLAVOR = "nvidia.com/gpu", "h100"
@@ -162,6 +163,9 @@ def side_by_side(jobs: int, load: float, seed: int) -> dict[str, Any]:
 
 def answered(history: ReplayHistory, changes: tuple[WhatIfChange, ...], processes: int) -> ReplayReport:
     """As the command does it: an answer of each, and nothing else of it is kept."""
+    # Processes that only play load this file too, and need no answers, as those of the command do not.
+    from gpucost.reports.replay.scenario_figures import PlayedScenario, ReplayFigures
+
     figures = ReplayFigures(history, "quota")
     for each in played(history, changes, processes=processes):
         figures.add(PlayedScenario(each.open, each.closed))

@@ -116,12 +116,14 @@ class PlainLine:
         self.parked += [each for each in self.heap if each.shape == ask.shape]
         self.heap = [each for each in self.heap if each.shape != ask.shape]
 
-    def wake(self, with_barred: bool) -> None:
+    def wake(self) -> None:
         self.heap += self.parked
         self.parked, self.shapes = [], set()
-        if with_barred:
-            self.heap += self.barred
-            self.barred = []
+
+    def lift_bar(self) -> None:
+        barred, self.barred = self.barred, []
+        for ask in barred:
+            self.push(ask)
 
 
 def _ask(number: int, gpus: int, priority: int) -> QuotaRequest:
@@ -131,7 +133,7 @@ def _ask(number: int, gpus: int, priority: int) -> QuotaRequest:
 
 _STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["push", "take", "park", "stick", "wake", "bar"]),
+        st.sampled_from(["push", "take", "park", "stick", "wake", "bar", "lift bar"]),
         st.integers(1, 3),
         st.integers(0, 1),
     ),
@@ -154,8 +156,11 @@ def test_lines_by_shape_are_as_a_plain_heap(steps: list[tuple[str, int, int]]) -
             line.bar(ask)
             plain.barred.append(ask)
         elif what == "wake":
-            line.wake(bool(priority))
-            plain.wake(bool(priority))
+            line.wake()
+            plain.wake()
+        elif what == "lift bar":
+            line.lift_bar()
+            plain.lift_bar()
         elif head is not None and what == "take":
             line.take(head.uid)
             plain.heap.remove(head)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import gzip
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -79,6 +79,60 @@ def test_preemption_without_rest_names_workloads_and_setting() -> None:
     assert [(each.by, each.victim) for each in first.restless.pairs] == [("w00002", "w00001")]
     assert first.restless.pairs[0].reason == "InCohortReclaimWhileBorrowing"
     assert first.queues == {"w00002": "team-a"}
+
+
+def stopped(
+    leaves_s: int, steps: Sequence[tuple[int, str]], *jobs: tuple[int, int, int, Sequence[int]]
+) -> Any:
+    """The queue of kh-min-4, of 8 GPUs, stopped and started at ``steps``, with a second of batching; ``jobs``
+    by creation, GPUs, run time and the seconds at which real Kueue admitted them."""
+    found = only("kh-min-4")
+    (history,) = found["histories"]
+    (one, _), job = history["configurations"], history["arrivals"][0]
+    first = one["changes"][0]
+    one["changes"] = [
+        {**first, "at": at, "object": {**first["object"], "stopPolicy": policy}} for at, policy in steps
+    ]
+    one["settings"] |= {"terminationSeconds": leaves_s, "requeueBatchSeconds": 1}
+    history["arrivals"] = [
+        {
+            **job,
+            "name": f"w{number}",
+            "createdSecond": created,
+            "podSets": [{**job["podSets"][0], "requestsPerPod": {"nvidia.com/gpu": str(gpus)}}],
+            "runSeconds": run_s,
+        }
+        for number, (created, gpus, run_s, _) in enumerate(jobs)
+    ]
+    drained = {"at": steps[0][0], "reason": "ClusterQueueStopped", "by": None}
+    flavors = {"main": {"nvidia.com/gpu": "gpu"}}
+    one["truth"] = [
+        {
+            "name": f"w{number}",
+            "admissions": [{"at": at, "flavors": flavors} for at in admitted],
+            "evictions": [drained] * (len(admitted) - 1),
+            "finished": admitted[-1] + run_s,
+        }
+        for number, (_, _, run_s, admitted) in enumerate(jobs)
+    ]
+    history["configurations"] = [one]
+    return found
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        stopped(0, [(100, "HoldAndDrain"), (200, "None")], (0, 4, 1000, [0, 200])),
+        stopped(30, [(100, "HoldAndDrain"), (110, "None")], (0, 4, 1000, [0, 130])),
+        stopped(0, [(100, "HoldAndDrain"), (200, "None")], (0, 8, 1000, [0, 200]), (10, 4, 50, [1201])),
+        stopped(0, [(100, "HoldAndDrain"), (150, "Hold"), (200, "None")], (0, 4, 1000, [0, 200])),
+    ],
+    ids=["started again", "before its pods are gone", "the older one first", "held first"],
+)
+def test_what_was_drained_is_tried_as_soon_as_the_queue_is_open(found: Any) -> None:
+    """Not a batch later, as the parked are."""
+    (told,) = reports(found)
+    assert told.differences == ()
 
 
 def changed(change: Callable[[dict[str, Any]], None]) -> HistoryReport:

@@ -135,8 +135,9 @@ class KueueReplay:
         ask = self._asks[uid]
         self._leave(now_ms, uid)
         line = self._lines[ask.queue]
-        if uid in self._drained:
-            self._drained.remove(uid)
+        is_drained = uid in self._drained
+        self._drained.discard(uid)
+        if is_drained and self._snapshot.queues[ask.queue].spec.stop_policy in STOPPED:
             line.bar(ask)
         else:
             line.push(ask)
@@ -185,6 +186,10 @@ class KueueReplay:
         self._ask_again(now_ms, name)
         self._nominees.clear()
         self._seen.clear()
+        if change.stop_policy not in STOPPED:
+            # Their Workloads say at once that they may be queued again (condition Requeued).
+            self._lines[name].lift_bar()
+            self._rests.pop(name, None)
         if change.stop_policy != DRAIN:
             return {}
         told = [each for each in self._snapshot.queues[name].members.values() if not each.is_evicted]
@@ -221,7 +226,7 @@ class KueueReplay:
         for tree in [tree for tree, due_ms in self._due.items() if due_ms <= now_ms]:
             del self._due[tree]
             for name in self._members.get(tree, ()):
-                self._lines[name].wake(self._snapshot.queues[name].spec.stop_policy not in STOPPED)
+                self._lines[name].wake()
                 self._rests.pop(name, None)
         self._seen.clear()
 

@@ -70,8 +70,14 @@ class PendingLine:
                 self._offer(line)
 
     def bar(self, ask: QuotaRequest) -> None:
-        """It is parked by itself: it was drained from a queue that was stopped."""
+        """It was drained from a queue that is stopped still: nothing but its start lets it in again."""
         self._barred[ask.uid] = ask
+
+    def lift_bar(self) -> None:
+        """The queue is open: drained ones wait as those that come."""
+        barred, self._barred = self._barred, {}
+        for ask in barred.values():
+            self.push(ask)
 
     def take(self, uid: str) -> None:
         """It waits no longer."""
@@ -111,23 +117,15 @@ class PendingLine:
             line.is_parked = True
             self.waiting -= line.count
 
-    def wake(self, with_barred: bool) -> bool:
-        """All parked are to be tried again; drained ones only ``with_barred``. Whether there was any."""
-        is_any = False
+    def wake(self) -> None:
+        """All parked are to be tried again; drained ones are not, while their queue is stopped."""
         for shape in self._parked:
             line = self._lines.get(shape)
             if line is not None and line.is_parked:
                 line.is_parked = False
                 self.waiting += line.count
                 self._offer(line)
-                is_any = True
         self._parked.clear()
-        if with_barred and self._barred:
-            barred, self._barred = self._barred, {}
-            for ask in barred.values():
-                self.push(ask)
-            is_any = True
-        return is_any
 
     def _first(self, line: _ShapeLine) -> _Place:
         while line.heap[0][1] not in self._asks:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from gpucost.charges.cell_charges import PLATFORM, ChargeAmount, ChargeKey, ChargeKind
 from gpucost.charges.charge_account import ChargeAccount
-from gpucost.charges.policy_file import PolicyBook
 from gpucost.domain.errors import InputError
 from gpucost.domain.time import Month, Window
 from gpucost.reports.base.unit_costs import JobUnitCost
@@ -426,34 +425,6 @@ def build_summary(
         remarks=remarks,
         ledger_currency=report.currency,
     )
-
-
-def unmatched_quotas(account: ChargeAccount, book: PolicyBook, span: Window) -> tuple[str, ...]:
-    """Quotas of the policy that nothing in a month belongs to, in words: of a GPU model that the clusters
-    do not have, or of a queue in which no pod held anything. A misspelt name looks like this."""
-    queues = {line.key.queue for line in account.lines if line.key.job_uid}
-    found: dict[str, None] = {}
-    for quota in book.file.quotas:
-        if quota.start_ms >= span.end_ms or quota.end_ms <= span.start_ms or quota.shared:
-            continue
-        where = "" if quota.cluster is None else f" in cluster {quota.cluster}"
-        what = f"quota of {quota.team} for {quota.model}{where}"
-        if not any(
-            key.model == quota.model and quota.cluster in (None, key.cluster) for key, _ in account.quotas
-        ):
-            found[f"{what}: there is no such GPU in the month, and nothing is charged by it"] = None
-        elif quota.queue is not None and quota.queue not in queues:
-            found[f"{what}: no pod held anything in queue {quota.queue} in the month"] = None
-    clusters = {line.place.cluster for line in account.lines if line.place.cluster}
-    for policy in book.file.policies:
-        if policy.start_ms >= span.end_ms or policy.end_ms <= span.start_ms:
-            continue
-        for name in sorted({*policy.clusters} - clusters):
-            found[f"policy for cluster {name}: the ledger has no such cluster in the month"] = None
-        named = {name for discount in policy.discounts for name in discount.queue or ()}
-        for name in sorted(named - queues):
-            found[f"discount for queue {name}: no pod held anything in it in the month"] = None
-    return tuple(found)
 
 
 def _refuse_mixed(account: ChargeAccount, report: MonthReport) -> None:

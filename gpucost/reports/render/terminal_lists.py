@@ -36,10 +36,14 @@ def print_teams(found: TeamDirectory, console: Console) -> None:
     print_parts([filled("Teams", heads, rows, {0, 1}, console.width)], console)
 
 
+_ALL_BUDGETS = "Those of queues, projects and other periods, and forecasts: gpucost budget list."
+
+
 def print_budgets(found: MonthBudgets, console: Console) -> None:
     """By team."""
     if not found.budgets:
-        print_parts([Text(f"No team that you may see has a budget for {found.month}.")], console)
+        none = f"No team that you may see has a budget for {found.month}. {_ALL_BUDGETS}"
+        print_parts([Text(none)], console)
         return
     rows = [
         [
@@ -55,7 +59,8 @@ def print_budgets(found: MonthBudgets, console: Console) -> None:
     state = "provisional" if found.provisional else "all of it settled"
     title = f"Budgets of {found.month}, in {found.currency}"
     heads = ["team", "cost centre", "budget", "held", "left", "used"]
-    note = f"Held so far, without adjustments; {display.percent(found.covered, 1)} of the month, {state}."
+    known = f"{display.percent(found.covered, 1)} of the month, {state}"
+    note = f"Held so far, without adjustments; {known}. {_ALL_BUDGETS}"
     print_parts([filled(title, heads, rows, {0, 1}, console.width), Text(note, "dim")], console)
 
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from gpucost.advisor.replay.history_record import PoolRecord
 from gpucost.advisor.replay.pool_changes import PriceStep
 from gpucost.charges.capacity_cells import CapacityCell, CellRow
-from gpucost.charges.charge_account import charges, commitment_lines
+from gpucost.charges.charge_account import charges, commitment_lines, unmatched_quotas
 from gpucost.charges.commitment_drawdown import UsageCell
 from gpucost.charges.commitment_report import report_commitments
 from gpucost.charges.contract_terms import ContractBook
@@ -26,7 +26,6 @@ from gpucost.charges.policy_file import PolicyBook
 from gpucost.domain.buckets import UNALLOCATED, Bucket
 from gpucost.domain.money import round_half_even, split_by_weight
 from gpucost.domain.time import HOUR_MS, Month, Window
-from gpucost.reports.charges.charge_statements import unmatched_quotas
 from gpucost.reports.replay.run_views import RunView, pool_of
 
 

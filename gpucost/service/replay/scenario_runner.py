@@ -27,7 +27,6 @@ from gpucost.advisor.replay.scenario_run import (
 )
 from gpucost.advisor.replay.tree_replay import TreeMemory
 from gpucost.advisor.replay.what_if_change import WhatIfChange
-from gpucost.reports.replay.run_views import recorded_views, views_of
 
 FEW_JOBS = 5_000
 """Below it, a process takes longer to start than to play."""
@@ -91,6 +90,9 @@ def best_rule(history: ReplayHistory, rules: Sequence[HoldRule], tried: Callable
     first. ``tried`` is called after each. Where nothing is recorded, or there are many jobs, the first."""
     if not history.is_recorded or len(history.jobs) > MOST_TRIED:
         return rules[0]
+    # With numpy, which processes that only play do not need.
+    from gpucost.reports.replay.run_views import recorded_views, views_of
+
     recorded, window = recorded_views(history), history.window
     errors = []
     for rule in rules:

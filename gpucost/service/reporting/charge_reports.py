@@ -30,6 +30,7 @@ from gpucost.charges.charge_account import (
     charges,
     charges_by_policy,
     commitment_lines,
+    unmatched_quotas,
 )
 from gpucost.charges.commitment_drawdown import (
     ContractDrawdown,
@@ -65,7 +66,6 @@ from gpucost.reports.charges.charge_statements import (
     StatementRule,
     build_statements,
     build_summary,
-    unmatched_quotas,
 )
 from gpucost.reports.month.model import MonthReport, StatementSummary
 from gpucost.reports.render.tables import ReportTable
