@@ -11,8 +11,9 @@ cluster, cycle by cycle. Then ten changes of ten queues, side by side with the b
 An event is an arrival, a start, an eviction or an end. The baseline is none: seconds are of CPU, since they
 suffer less from a busy machine; of what two processes do, half of their sum. Side by side, each scenario is
 reduced to its answer as it ends (``ReplayFigures``), and memory is that of all processes, each at its peak.
-The limits: 100,000 jobs within 300 s and 1 GB, ten changes within 1 GB and six times one. A replay that ends
-early, since preemption has no rest (``rest``), was no month, and does not hold.
+The limits are of 100,000 jobs as the command plays them, tree by tree with an answer: one scenario within
+300 s, ten changes within six times one, and either within 1 GB. A replay that ends early, since preemption
+has no rest (``rest``), was no month, and does not hold.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ QUEUES, COHORTS, GPUS_OF_QUEUE = 50, 10, 20
 GPU, FLAVOR = "nvidia.com/gpu", "h100"
 SIZES, WEIGHTS = (1, 2, 4, 8, 16, 32), (40, 20, 15, 15, 7, 3)
 MONTH_MS = 31 * DAY_MS
-MOST_S, MOST_MB, COUNTED = 300, 1_000, 100_000
+MOST_S, MOST_MB = 300, 1_000
 PROCESSES, MOST_TIMES = 2, 6
 
 
@@ -79,13 +80,10 @@ def main() -> None:
         print(f"{jobs:,} jobs: {found}", flush=True)
     slowest, quickest = (pick(figures.values(), key=lambda each: each["events"]) for pick in (max, min))
     ratios = {"s_per_event/smallest": round(quickest["events_s"] / slowest["events_s"], 2)}
-    holds = all(
-        each["rest"] and each["cpu_s"] <= MOST_S and each["peak_rss_mb"] <= MOST_MB
-        for jobs, each in figures.items()
-        if int(jobs) <= COUNTED
-    )
     ratios["ten_changes/one"] = round(beside["ten_cpu_s"] / beside["one_cpu_s"] / PROCESSES, 2)
-    holds = holds and ratios["ten_changes/one"] <= MOST_TIMES and beside["peak_rss_mb"] <= MOST_MB
+    holds = beside["one_cpu_s"] <= MOST_S and ratios["ten_changes/one"] <= MOST_TIMES
+    holds = holds and max(beside["one_peak_rss_mb"], beside["peak_rss_mb"]) <= MOST_MB
+    holds = holds and all(each["rest"] for each in figures.values())
     print(
         json.dumps(
             {
@@ -93,7 +91,7 @@ def main() -> None:
                 "figures": {**figures, "side_by_side": beside, "counting_s": counting_cpu_s()},
                 "ratios": ratios,
                 "limits": {
-                    "cpu_s of 100,000 jobs": MOST_S,
+                    "one_cpu_s": MOST_S,
                     "peak_rss_mb": MOST_MB,
                     "ten_changes/one": MOST_TIMES,
                 },
