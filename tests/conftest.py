@@ -21,6 +21,7 @@ from xdist.remote import Producer
 
 from gpucost.ledger.stores.api_keys import KEY_USES
 from gpucost.settings.logs import REQUESTS
+from tests.support.compiled_statements import share_compiled_statements
 from tests.support.ledgers import PostgresLedgers, Prepare, new_ledger
 from tests.support.postgres import PostgresServer, postgres_server
 from tests.support.scheduling import ByFile, in_order
@@ -35,6 +36,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # No report of a test is kept for another, which may find other samples at the same address.
 os.environ["XDG_CACHE_HOME"] = os.devnull
+
+share_compiled_statements()
 
 # Typer builds the commands of the whole application anew for each call of its runner.
 typer.testing._get_command = cache(get_command)  # type: ignore[attr-defined]

@@ -211,7 +211,8 @@ def create_app(
         sessions.router,
         sessions.changes,
     ):
-        app.include_router(router)
+        # As their modules made them: ``include_router`` makes all routes anew, in an app's first request.
+        app.router.routes += router.routes
     return app
 
 

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fastapi.testclient import TestClient
 
+from gpucost.access.authenticator import Authenticator
 from gpucost.access.keys import KeyRecord, format_key, hash_secret
 from gpucost.access.principal import AccessRole, AuthenticationMethod, Principal, scope_of
 from gpucost.api.app import create_app
-from gpucost.api.server.authentication import authenticate
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, HOUR_MS
 from gpucost.ledger import Ledger
@@ -164,19 +165,41 @@ def test_a_key_never_grants_more_than_its_maker_has(
 @pytest.mark.fault(47)
 @pytest.mark.parametrize("method", [AuthenticationMethod.OIDC, AuthenticationMethod.KUBERNETES])
 def test_a_token_makes_no_key_that_is_for_good(
-    method: AuthenticationMethod, people: Clients, own: Ledger, monkeypatch: pytest.MonkeyPatch
+    method: AuthenticationMethod, own: Ledger, clock: Clock
 ) -> None:
     asks = Principal("oidc:ann", AccessRole.ADMIN, scope_of(AccessRole.ADMIN, frozenset(), None), method)
-    monkeypatch.setitem(people.app.dependency_overrides, authenticate, lambda: asks)
+    asked = Authenticator([], [_OneToken("a-token", asks)], clock)
+    with TestClient(create_app(own, ApiSettings(), now=clock, authenticator=asked)) as client:
+        client.headers |= bearer("a-token")
+        _make_no_lasting_key(client, own)
+
+
+class _OneToken:
+    """Knows one token, as that of one person."""
+
+    def __init__(self, token: str, principal: Principal) -> None:
+        self._known = {token: principal}
+
+    def check(self, token: str, now_ms: int) -> Principal | None:
+        return self._known.get(token) if now_ms >= NOW_MS else None
+
+    def must_ask(self, token: str, now_ms: int) -> bool | None:
+        return None if self.check(token, now_ms) is None else False
+
+    def close(self) -> None:
+        self._known.clear()
+
+
+def _make_no_lasting_key(client: TestClient, own: Ledger) -> None:
     for expires in ({}, {"expires": "2027-01-01"}):
-        refused = people.anybody.post("/v1/keys", json={"id": "bot", "role": "admin", **expires})
+        refused = client.post("/v1/keys", json={"id": "bot", "role": "admin", **expires})
         assert refused.status_code == 422
         error = refused.json()["error"]
         assert error["field"] == "expires"
         assert error["allowed"] == "at most 2026-12-31T01:00:00Z, 90 days ahead: you ask with a token"
     assert own.api_keys() == ()
     body = {"id": "bot", "role": "admin", "expires": "2026-12-31"}
-    assert people.anybody.post("/v1/keys", json=body).status_code == 201
+    assert client.post("/v1/keys", json=body).status_code == 201
 
 
 @pytest.mark.fault(49)
