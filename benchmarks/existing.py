@@ -3,7 +3,8 @@
 A month of 1,000 GPUs and 20,000 pods as kube-state-metrics and dcgm-exporter show it, in a real Prometheus.
 All of it would be a billion samples, so the default holds one day of that month at one scrape a minute;
 months are read a day at a time, so the figures of a day times 31 are the month's. Blocks are compacted
-before they are measured, as those of a month are. What is measured: reading the day and attributing it, in
+before they are measured, as those of a month are: what comes after the day is written for some more hours,
+since a server puts together what is older than that only. What is measured: reading the day and attributing it, in
 seconds of the processor, our own and the server's (several requests are under way at once, so that waiting
 for one says little), and how many samples the server read for it. The baseline of queries is the very same
 queries, sent again one by one by urllib, their answers read and thrown away; that of samples is the queries,
@@ -72,6 +73,9 @@ BESIDE_OPENCOST = {"OpenCost/cost-only": 20.0, "OpenCost/with use": 5.0}
 """The least."""
 MONTH = Month(2026, 10)
 MONTH_DAYS = 31
+# A server puts blocks of 18 hours together once there is a later one: without them the last quarter of a day
+# would be read from blocks of two hours, as no day of a month is.
+_HOURS_AFTER = 14
 # While it is measured, blocks stay as they are: compaction would disturb it.
 _COMPACTED_S = 90
 _AS_WRITTEN = ("--storage.tsdb.min-block-duration=2h", "--storage.tsdb.max-block-duration=2h")
@@ -206,7 +210,8 @@ def served(args: argparse.Namespace, gpus: int, days: float) -> Iterator[tuple[s
     folder = args.blocks or Path(tempfile.mkdtemp(prefix="gpucost-bench-"))
     try:
         began = time.perf_counter()
-        world = big_world(gpus, args.pods * gpus / 1000 / MONTH_DAYS, days)
+        after = _HOURS_AFTER / 24 if days >= 1 else 0
+        world = big_world(gpus, args.pods * gpus / 1000 / MONTH_DAYS, days + after)
         beside = args.opencost or args.cost_only
         kind = ("kube" if args.cost_only else "data") + ("-opencost" if beside else "")
         data = folder / f"{kind}-{gpus}-{args.pods}-{days:g}-{args.scrape}"
