@@ -145,7 +145,7 @@ def batches(days: int) -> list[WindowBatch]:
 
 
 def test_results_come_in_the_order_of_time_whatever_is_killed(tmp_path: Path) -> None:
-    with local_workers(partial(killed_at_first, tmp_path), 2) as pool:
+    with local_workers(partial(killed_at_first, tmp_path), 2, int) as pool:
         found = [result.parts[0].window for result in results_in_order(pool, batches(6))]
     assert found == [batch.span for batch in batches(6)]
     assert len(list(tmp_path.iterdir())) == 2, "both were killed"
@@ -153,7 +153,7 @@ def test_results_come_in_the_order_of_time_whatever_is_killed(tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_a_batch_that_kills_every_process_is_given_up() -> None:
-    with local_workers(killed_always, 1) as pool, pytest.raises(WorkersLost, match="killed 4 times"):
+    with local_workers(killed_always, 1, int) as pool, pytest.raises(WorkersLost, match="killed 4 times"):
         list(results_in_order(pool, batches(1)))
 
 

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from gpucost.domain.time import Window
     from gpucost.ledger import Ledger
     from gpucost.pricing.price_book import PriceBook
-    from gpucost.service.detection.waste_accounting import WasteAccounting
     from gpucost.service.ingest.batch_reader import WorkerPool
     from gpucost.service.ingest.pipeline import Pipeline, PipelineOutcome
+    from gpucost.service.settings.detectors import DetectorsSettings
     from gpucost.service.settings.model import Settings
 
 _SHOWN_RATES = 3
@@ -61,7 +61,6 @@ def ingest(
     --workers, or on other machines with --on (docs/operations.md); this process writes.
     """
     from gpucost.domain.errors import InputError
-    from gpucost.service.wiring.detection import build_assessing
     from gpucost.service.wiring.ingest_workers import WorkerOrder, open_workers
     from gpucost.service.wiring.inputs import parse_source
     from gpucost.service.wiring.pipeline import build_pipeline, rules_of
@@ -76,7 +75,7 @@ def ingest(
     if on is not None and workers > 1:
         raise InputError("--workers", workers, "no --on beside it: a scheduler has workers of its own")
     order = WorkerOrder.of(context.file, source, settings, book, context.teams)
-    with context.ledger(create=True) as ledger, open_workers(order, on=on, workers=workers) as pool:
+    with open_workers(order, on=on, workers=workers) as pool, context.ledger(create=True) as ledger:
         found = open_source(settings, book, now_ms)
         pipeline = build_pipeline(settings.ingest, found, ledger, rules, now_ms)
         clusters = found.clusters()
@@ -98,7 +97,7 @@ def ingest(
                 pipeline, name, span, book if again else None, meanwhile, read, pool
             )
             if span is not None and settings.detectors.enabled:
-                failed |= not _assess(build_assessing(settings.detectors, pipeline), name, span)
+                failed |= not _assess(settings.detectors, pipeline, name, span)
         # At the very end, so that it is seen: such time is in no cost.
         for name, span in read.items():
             complain_of_unpriced(ledger, span, name)
@@ -168,10 +167,12 @@ def _one(
     return not outcome.failures
 
 
-def _assess(assessing: WasteAccounting, cluster: str, span: Window) -> bool:
+def _assess(settings: DetectorsSettings, pipeline: Pipeline, cluster: str, span: Window) -> bool:
     """Whether the detectors could assess every window that has no final assessment."""
     from gpucost.reports.base.display import counted, visible
+    from gpucost.service.wiring.detection import build_assessing
 
+    assessing = build_assessing(settings, pipeline)
     windows = assessing.pending(cluster, span)
     with progress(f"where it went {visible(cluster)}", len(windows)) as advance:
         outcome = assessing.assess(cluster, windows, on_window=advance)

@@ -38,9 +38,10 @@ class WorkersLost(SourceError):
 
 
 @contextmanager
-def local_workers(work: BatchWork, count: int) -> Iterator[WorkerPool]:
-    """``count`` processes of this machine, which end with the context."""
-    pool = _LocalPool(work, count)
+def local_workers(work: BatchWork, count: int, begin: Callable[[], object]) -> Iterator[WorkerPool]:
+    """``count`` processes of this machine, which end with the context. They start at once, and call ``begin``
+    while this process goes on; what it raises, the first batch will."""
+    pool = _LocalPool(work, count, begin)
     try:
         yield pool
     finally:
@@ -48,14 +49,17 @@ def local_workers(work: BatchWork, count: int) -> Iterator[WorkerPool]:
 
 
 class _LocalPool:
-    def __init__(self, work: BatchWork, count: int) -> None:
+    def __init__(self, work: BatchWork, count: int, begin: Callable[[], object]) -> None:
         self.width = count * _AHEAD
-        self._work, self._count = work, count
+        self._work, self._count, self._begin = work, count, begin
         self._processes = self._start()
 
     def _start(self) -> ProcessPoolExecutor:
         # A fork would inherit connections and locks.
-        return ProcessPoolExecutor(self._count, mp_context=get_context("spawn"))
+        processes = ProcessPoolExecutor(self._count, mp_context=get_context("spawn"))
+        for _ in range(self._count):
+            processes.submit(self._begin)
+        return processes
 
     def submit(self, batch: WindowBatch) -> PendingResult:
         return _LocalResult(self, batch)

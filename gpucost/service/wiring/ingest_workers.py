@@ -69,7 +69,7 @@ def open_workers(order: WorkerOrder, *, on: str | None, workers: int) -> Iterato
         with dask_workers(work, on) as pool:
             yield pool
     elif workers > 1:
-        with local_workers(work, workers) as pool:
+        with local_workers(work, workers, partial(_reader, order)) as pool:
             yield pool
     else:
         yield None
