@@ -4,11 +4,11 @@ A month of 1,000 GPUs and 20,000 pods as kube-state-metrics and dcgm-exporter sh
 All of it would be a billion samples, so the default holds one day of that month at one scrape a minute;
 months are read a day at a time, so the figures of a day times 31 are the month's. Blocks are compacted
 before they are measured, as those of a month are: what comes after the day is written for some more hours,
-since a server puts together what is older than that only. What is measured: reading the day and attributing it, in
-seconds of the processor, our own and the server's (several requests are under way at once, so that waiting
-for one says little), and how many samples the server read for it. The baseline of queries is the very same
-queries, sent again one by one by urllib, their answers read and thrown away; that of samples is the queries,
-and the samples stored in the series that were read.
+since a server puts together what is older than that only. What is measured: reading the day and attributing
+it, in seconds of the processor, our own and the server's (several requests are under way at once, so that
+waiting for one says little), and how many samples the server read for it. The baseline of queries is the
+very same queries, sent again one by one by urllib, their answers read and thrown away; that of samples is the
+queries, and the samples stored in the series that were read.
 
     python benchmarks/existing.py [--gpus 1000] [--pods 20000] [--days 1] [--scrape 60] [--blocks FOLDER]
                                   [--growth HOURS] [--opencost] [--cost-only] [--again]
@@ -214,7 +214,7 @@ def served(args: argparse.Namespace, gpus: int, days: float) -> Iterator[tuple[s
         world = big_world(gpus, args.pods * gpus / 1000 / MONTH_DAYS, days + after)
         beside = args.opencost or args.cost_only
         kind = ("kube" if args.cost_only else "data") + ("-opencost" if beside else "")
-        data = folder / f"{kind}-{gpus}-{args.pods}-{days:g}-{args.scrape}"
+        data = folder / f"{kind}-{gpus}-{args.pods}-{days + after:g}-{args.scrape}"
         if not data.exists():
             write_blocks(
                 *(world, args.scrape * SECOND_MS, data, lambda part: print(f"{part:.0%}", flush=True)),

@@ -38,7 +38,7 @@ class WorkersLost(SourceError):
 
 
 @contextmanager
-def local_workers(work: BatchWork, count: int, begin: Callable[[], object]) -> Iterator[WorkerPool]:
+def local_workers(work: BatchWork, count: int, begin: Callable[[], None]) -> Iterator[WorkerPool]:
     """``count`` processes of this machine, which end with the context. They start at once, and call ``begin``
     while this process goes on; what it raises, the first batch will."""
     pool = _LocalPool(work, count, begin)
@@ -49,7 +49,7 @@ def local_workers(work: BatchWork, count: int, begin: Callable[[], object]) -> I
 
 
 class _LocalPool:
-    def __init__(self, work: BatchWork, count: int, begin: Callable[[], object]) -> None:
+    def __init__(self, work: BatchWork, count: int, begin: Callable[[], None]) -> None:
         self.width = count * _AHEAD
         self._work, self._count, self._begin = work, count, begin
         self._processes = self._start()

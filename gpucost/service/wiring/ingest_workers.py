@@ -69,7 +69,7 @@ def open_workers(order: WorkerOrder, *, on: str | None, workers: int) -> Iterato
         with dask_workers(work, on) as pool:
             yield pool
     elif workers > 1:
-        with local_workers(work, workers, partial(_reader, order)) as pool:
+        with local_workers(work, workers, partial(begin_by, order)) as pool:
             yield pool
     else:
         yield None
@@ -79,6 +79,11 @@ def read_by(order: WorkerOrder, batch: WindowBatch) -> BatchResult:
     """In a worker: read a batch by its own settings. Raises InputError where they are not those of the order,
     ConfigError where they cannot be read."""
     return _reader(order).read(batch)
+
+
+def begin_by(order: WorkerOrder) -> None:
+    """In a worker, before the first batch: load what reading one needs. Raises as ``read_by``."""
+    _reader(order)
 
 
 class _KeptReader(threading.local):
