@@ -27,7 +27,7 @@ from gpucost.service.wiring.ingest_workers import WorkerOrder, open_workers, rea
 from gpucost.service.wiring.inputs import load_book, load_teams, parse_source
 from gpucost.telemetry.recorded_source import record
 from tests.support.dask_cluster import dask_scheduler, dask_worker
-from tests.support.doomed_work import killed_always, killed_at_first
+from tests.support.doomed_work import begun, killed_always, killed_at_first
 from tests.support.frames import START, build, node, pod, units
 
 ROOT = Path(__file__).parents[2]
@@ -140,16 +140,12 @@ def test_a_month_of_three_clusters_with_a_worker_killed_and_one_added(
     assert found[0] == found[1] == found[2] == found[3]
 
 
-def nothing() -> None:
-    """What a process needs before its first batch."""
-
-
 def batches(days: int) -> list[WindowBatch]:
     return [WindowBatch("c", (day,)) for day in Window(START, START + days * DAY_MS).split(DAY_MS)]
 
 
 def test_results_come_in_the_order_of_time_whatever_is_killed(tmp_path: Path) -> None:
-    with local_workers(partial(killed_at_first, tmp_path), 2, nothing) as pool:
+    with local_workers(partial(killed_at_first, tmp_path), 2, begun) as pool:
         found = [result.parts[0].window for result in results_in_order(pool, batches(6))]
     assert found == [batch.span for batch in batches(6)]
     assert len(list(tmp_path.iterdir())) == 2, "both were killed"
@@ -157,7 +153,7 @@ def test_results_come_in_the_order_of_time_whatever_is_killed(tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_a_batch_that_kills_every_process_is_given_up() -> None:
-    with local_workers(killed_always, 1, nothing) as pool, pytest.raises(WorkersLost, match="killed 4 times"):
+    with local_workers(killed_always, 1, begun) as pool, pytest.raises(WorkersLost, match="killed 4 times"):
         list(results_in_order(pool, batches(1)))
 
 
