@@ -147,6 +147,8 @@ class RecordedSource:
         if covered is None or covered.intersect(window) != window:
             raise NotCovered(f"cluster {cluster}: {window} is not covered: the recording holds {covered}")
         parts: dict[str, Any] = {spec.name: self._part(spec, cluster, window) for spec in specs}
+        # Else Arrow keeps what it read files with, as much as the frames again, and gives it to nobody.
+        pa.default_memory_pool().release_unused()
         return replace(ClusterFrames(), **parts)
 
     def _part(self, spec: FrameSpec, cluster: str, window: Window) -> pd.DataFrame:
