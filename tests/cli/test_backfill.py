@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
+from multiprocessing import active_children
 from pathlib import Path
 
 import pandas as pd
@@ -149,6 +150,13 @@ def test_results_come_in_the_order_of_time_whatever_is_killed(tmp_path: Path) ->
         found = [result.parts[0].window for result in results_in_order(pool, batches(6))]
     assert found == [batch.span for batch in batches(6)]
     assert len(list(tmp_path.iterdir())) == 2, "both were killed"
+
+
+def test_processes_start_as_batches_come() -> None:
+    before = {*active_children()}
+    with local_workers(killed_always, 8, begun):
+        assert len({*active_children()} - before) == 1
+    assert {*active_children()} <= before
 
 
 @pytest.mark.slow

@@ -39,8 +39,9 @@ class WorkersLost(SourceError):
 
 @contextmanager
 def local_workers(work: BatchWork, count: int, begin: Callable[[], None]) -> Iterator[WorkerPool]:
-    """``count`` processes of this machine, which end with the context. They start at once, and call ``begin``
-    while this process goes on; what it raises, the first batch will."""
+    """Up to ``count`` processes of this machine, which end with the context. One starts at once and calls
+    ``begin`` while this process goes on (what it raises, the first batch will), the others as batches come:
+    mostly there are few or none."""
     pool = _LocalPool(work, count, begin)
     try:
         yield pool
@@ -57,8 +58,7 @@ class _LocalPool:
     def _start(self) -> ProcessPoolExecutor:
         # A fork would inherit connections and locks.
         processes = ProcessPoolExecutor(self._count, mp_context=get_context("spawn"))
-        for _ in range(self._count):
-            processes.submit(self._begin)
+        processes.submit(self._begin)
         return processes
 
     def submit(self, batch: WindowBatch) -> PendingResult:
