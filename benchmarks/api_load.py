@@ -46,8 +46,8 @@ from benchmarks.support import bombs
 from benchmarks.support.processes import resident_mib
 from gpucost.access.keys import format_key, hash_secret
 from gpucost.domain.time import DAY_MS, HOUR_MS, Window
-from gpucost.ledger import Ledger
 from gpucost.ledger.db.records import WasteOfWindow
+from gpucost.ledger.ledger import Ledger
 from gpucost.ledger.waste.waste_writer import WASTE_LINES
 from gpucost.telemetry.recorded_source import record
 from tests.api.findings import finding, life, save

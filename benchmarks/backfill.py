@@ -36,7 +36,7 @@ import pandas as pd
 
 from gpucost.attribution.frames import ClusterFrames
 from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window, iso
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.simulator.cluster import SimulatedCluster
 from gpucost.telemetry.recorded_source import record
 from tests.support.dask_cluster import dask_scheduler, dask_worker

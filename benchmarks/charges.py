@@ -23,7 +23,7 @@ from benchmarks.report import MONTH, arguments, databases, fill, timed
 from gpucost.charges.policy_file import PolicyBook
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import HOUR_MS
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.service.reporting.charge_reports import preview_charges
 from gpucost.service.reporting.report_service import ReportService
 

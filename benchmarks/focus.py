@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.report import MONTH, arguments, cpu_clock, databases, fill_days
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, HOUR_MS
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.reports.focus.focus_columns import FocusDataset, FocusVersion
 from gpucost.service.reporting.focus_exports import FocusExports, FocusRequest
 

@@ -26,7 +26,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.report import MONTH, fill, timed
 from gpucost.api.app import create_app
 from gpucost.domain.time import HOUR_MS
-from gpucost.ledger import WASTE_LINES, Ledger, WasteOfWindow
+from gpucost.ledger.db.records import WasteOfWindow
+from gpucost.ledger.ledger import Ledger
+from gpucost.ledger.waste.waste_writer import WASTE_LINES
 from gpucost.service.settings.api import ApiSettings
 from tests.support.ledgers import new_ledger
 

@@ -47,7 +47,7 @@ from gpucost.domain.buckets import Bucket
 from gpucost.domain.rates import Rate
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import HOUR_MS, Month, Window
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.ledger.usage.lines import HOLDER_KEY_COLUMNS, UNIT_COLUMNS
 from gpucost.ledger.usage.prepared_batch import prepare_batch
 from gpucost.reports.base.document import to_json

@@ -36,9 +36,9 @@ from benchmarks.report import MONTH, PRICE, lines_of
 from gpucost.contract.frames import LINE_MEASURES
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, HOUR_MS, Window
-from gpucost.ledger import Ledger
 from gpucost.ledger.db.database import insert_rows
 from gpucost.ledger.db.tables import LEDGER_WINDOW, WINDOW_VERSION
+from gpucost.ledger.ledger import Ledger
 from gpucost.ledger.retention import month_sealing
 from gpucost.ledger.sealed.seal_folder import (
     SealedFile,

@@ -33,7 +33,7 @@ from gpucost.contract.frames import ACTIVITY
 from gpucost.domain.buckets import Bucket
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, HOUR_MS
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.pricing.price_book import PriceBook
 from gpucost.service.ingest.loop import IngestLoop
 from gpucost.service.ingest.status import LoopStatus

@@ -39,7 +39,7 @@ from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import Month
 from gpucost.kube.manifests import manifest_of, reread
 from gpucost.kube.manifests.writer import document_of
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.notify.alertmanager import parse
 from gpucost.notify.channels import ChannelService
 from gpucost.notify.compose.alert import of_group

@@ -21,7 +21,7 @@ from gpucost import __version__
 from gpucost.attribution.teams import TeamRules
 from gpucost.domain.gpu import ResourceCatalog, ShareBasis
 from gpucost.domain.time import DAY_MS, Window
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.pricing.price_book import PriceBook
 from gpucost.service.ingest.batch_reader import AttributionRules
 from gpucost.service.ingest.pipeline import Pipeline

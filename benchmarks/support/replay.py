@@ -21,7 +21,7 @@ from benchmarks.support.philly import CLUSTER
 from gpucost.domain.buckets import Bucket
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, Month, Window
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -75,7 +75,7 @@ from gpucost.api.tools import tool_route
 from gpucost.attribution.budgets import BudgetPlan, monthly_budgets
 from gpucost.charges.policy_file import PolicyBook
 from gpucost.domain.time import HOUR_MS, Window
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.ledger.stores.api_keys import LedgerKeys
 from gpucost.pricing.price_book import PriceBook
 from gpucost.reports.month.inputs import TeamAccount

@@ -29,7 +29,7 @@ from gpucost.attribution.teams import TeamRules
 from gpucost.charges.policy_file import PolicyBook
 from gpucost.cluster.views.overview import ClusterOverview
 from gpucost.domain.errors import GpuCostError
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.pricing.price_book import PriceBook
 from gpucost.service.advisor.advisor_service import AdvisorService, ClusterSource
 from gpucost.service.advisor.status import AdvisorStatus

@@ -48,7 +48,7 @@ from gpucost.demo.stack import (
 )
 from gpucost.domain.errors import ErrorRemark, GpuCostError, InputError
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Window
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.pricing.price_book import PriceBook
 from gpucost.reports.digest.week_model import IsoWeek
 from gpucost.service.detection.loop import DetectorStatus

@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from gpucost.advisor.request.context import AdvisorContext
 from gpucost.api.app import create_app
 from gpucost.cluster.objects.kueue import Workload
-from gpucost.ledger import WaitPrediction
+from gpucost.ledger.stores.predictions import WaitPrediction
 from gpucost.service.advisor.wait_predictor import WaitPredictor
 from gpucost.service.settings.api import ApiSettings
 from gpucost.service.wiring.demo_month import REPLAYS, DemoMonth

@@ -18,7 +18,7 @@ gpucost's GPU exporter does not show is read of AMD's and of OpenTelemetry, as `
 What cannot be answered raises a SourceError: NotCovered where the server's memory begins later or the window
 is not complete yet, PartialResponse where an answer came with warnings. The caller leaves the window open.
 
-``gpucost.service.wiring.source`` makes one. It is one of several that keep the protocol
+``gpucost.service.wiring.prometheus_connection`` makes one. It is one of several that keep the protocol
 ``interval_source.IntervalSource``; ``dialect_sources`` joins it with ``upstream.upstream_source`` where a
 cluster had other exporters before. ``gpucost.service.ingest.pipeline`` calls ``read``, the detectors in
 ``gpucost.service.detection`` call ``history``.

@@ -14,7 +14,7 @@ from gpucost.access.oidc_tokens import OidcTokens
 from gpucost.access.principal import AccessRole
 from gpucost.domain.errors import ConfigError, InputError
 from gpucost.kube.connect.token_review import KubernetesTokens
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.service.settings.loader import load_settings
 from gpucost.service.settings.model import Settings
 from gpucost.service.wiring.access import build_authenticator, build_checkers

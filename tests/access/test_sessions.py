@@ -17,7 +17,7 @@ from gpucost.access.sessions import LoginProof, SessionAuthority, csrf_token, ha
 from gpucost.domain.errors import InputError
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, HOUR_MS
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.ledger.retention.backup import back_up, restore
 from gpucost.ledger.stores.sessions import MOST_VALID
 from tests.access.conftest import GRANTS

@@ -12,7 +12,7 @@ from fastapi.testclient import TestClient
 from gpucost.access.keys import format_key, hash_secret
 from gpucost.access.principal import AccessRole
 from gpucost.api.app import create_app
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.notify.sending.delivery import SenderStatus
 from gpucost.service.notifications.loop import NotificationStatus
 from gpucost.service.settings.api import ApiKey, ApiSettings

@@ -20,7 +20,8 @@ from gpucost.detectors.findings import (
 from gpucost.detectors.findings import SubjectKind as Kind
 from gpucost.domain.money import NANO
 from gpucost.domain.time import HOUR_MS
-from gpucost.ledger import FindingEvent, FindingRecord, Ledger
+from gpucost.ledger.db.records import FindingEvent, FindingRecord
+from gpucost.ledger.ledger import Ledger
 from gpucost.service.detection.finding_records import record_of
 from tests.service.worlds import NOW_MS, Clock, filled_ledger
 

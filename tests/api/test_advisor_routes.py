@@ -20,7 +20,7 @@ from gpucost.api.app import create_app
 from gpucost.api.server.errors import MOST_MANIFEST_VALUES
 from gpucost.attribution.teams import TeamRules
 from gpucost.kube.manifests.reader import SourceDocument, documents
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.service.advisor.advisor_service import LONGEST_AGE_S, AdvisorService, NoState
 from tests.api.advisor_worlds import FOREIGN, OWN, SmallEngine, StillCluster, advising, job, state
 from tests.api.conftest import SETTINGS, Clients

@@ -28,7 +28,7 @@ from gpucost.cluster.objects.state import ClusterState
 from gpucost.domain.time import HOUR_MS
 from gpucost.kube.manifests import manifest_of, reread
 from gpucost.kube.manifests.writer import document_of
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.service.advisor.advisor_service import AdvisorEngine, AdvisorService
 from tests.advisor import worlds
 from tests.advisor.test_advise import H100

@@ -15,7 +15,7 @@ from gpucost.access.keys import format_key, hash_secret
 from gpucost.access.principal import AccessRole
 from gpucost.api.app import create_app
 from gpucost.api.server.errors import ALERTS_PATH, LARGEST_GROUP
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.notify.alertmanager import MOST_ALERTS, parse
 from gpucost.notify.sending.delivery import SenderStatus
 from gpucost.service.notifications.loop import NotificationStatus

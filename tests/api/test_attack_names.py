@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.service.reporting.rendering import ReportFormat
 from tests.api.conftest import Clients
 from tests.ledger.builders import MONTH, hour, ingest, line

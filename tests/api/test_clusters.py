@@ -15,7 +15,7 @@ from gpucost.access.principal import AccessRole
 from gpucost.api.app import create_app
 from gpucost.detectors.findings import FindingSubject, SubjectKind
 from gpucost.domain.scope import EVERYTHING
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.service.detection.finding_records import record_of
 from gpucost.service.settings.api import ApiKey, ApiSettings
 from tests.api.findings import finding as found

@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 
 from gpucost.api.app import create_app
 from gpucost.domain.errors import LedgerUnavailable
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.service.settings.api import ApiSettings
 from tests.api.conftest import Clients
 from tests.service.worlds import Clock

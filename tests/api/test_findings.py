@@ -31,7 +31,7 @@ from gpucost.domain.errors import InputError
 from gpucost.domain.money import NANO
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, HOUR_MS, iso
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.service.detection.loop import DetectorStatus
 from gpucost.service.detection.runner import DetectorRun
 from gpucost.service.settings.api import ApiSettings

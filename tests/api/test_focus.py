@@ -10,7 +10,7 @@ import pytest
 from gpucost.api.app import create_app
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import Month
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.reports.focus.focus_columns import FocusDataset, FocusVersion
 from gpucost.service.reporting.focus_exports import FocusExports, FocusRequest
 from tests.api.conftest import SETTINGS, Clients

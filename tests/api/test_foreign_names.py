@@ -32,7 +32,7 @@ from gpucost.domain.buckets import Bucket
 from gpucost.domain.rates import Rate
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import HOUR_MS
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.ledger.stores.api_keys import LedgerKeys
 from gpucost.ledger.usage.query import DIMENSIONS
 from tests.api.advisor_worlds import StillCluster, advising, ever_current, job, state

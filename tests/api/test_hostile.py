@@ -17,8 +17,8 @@ from gpucost.api.app import create_app
 from gpucost.domain.errors import InputError, LedgerConflict, LedgerError, MonthClosed
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import HOUR_MS
-from gpucost.ledger import Ledger
 from gpucost.ledger.db.database import LedgerDatabase, place_of
+from gpucost.ledger.ledger import Ledger
 from gpucost.service.ingest.status import LoopStatus
 from gpucost.service.settings.api import ApiSettings
 from tests.api.conftest import KEYS, SECRETS, SETTINGS, Clients

@@ -19,7 +19,7 @@ from gpucost.api.server.rate_limits import RequestGate
 from gpucost.api.server.services import ApiServices
 from gpucost.domain.errors import LedgerUnavailable
 from gpucost.domain.scope import EVERYTHING
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.service.reporting.report_cache import FlightTicket, ReportCache
 from gpucost.service.settings.api import ApiSettings
 from tests.api.conftest import KEYS, SECRETS

@@ -15,7 +15,7 @@ from gpucost.access.principal import AccessRole, AuthenticationMethod, Principal
 from gpucost.api.app import create_app
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, HOUR_MS
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.service.settings.api import ApiKey, ApiSettings
 from tests.api.conftest import KEYS, SECRETS, Clients
 from tests.service.worlds import NOW_MS, Clock

@@ -13,7 +13,8 @@ from fastapi.testclient import TestClient
 from gpucost.api.app import create_app
 from gpucost.cluster.objects.state import ClusterState
 from gpucost.domain.time import HOUR_MS, iso
-from gpucost.ledger import Ledger, WaitPrediction
+from gpucost.ledger.ledger import Ledger
+from gpucost.ledger.stores.predictions import WaitPrediction
 from gpucost.reports.base.document import parse_json, read_document
 from gpucost.reports.live.nodes_now import NodesNow
 from gpucost.reports.live.queues_now import QueuesNow

@@ -19,7 +19,7 @@ from gpucost.api.server.errors import LARGEST_CALL
 from gpucost.api.server.rate_limits import RequestGate
 from gpucost.api.tools.tool_arguments import read_arguments
 from gpucost.api.tools.tool_catalog import INSTRUCTIONS, TOOLS
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.service.settings.api import ApiSettings
 from tests.api.advisor_worlds import job
 from tests.api.assistants import answered, as_assistant, bearer, called, refused, tools

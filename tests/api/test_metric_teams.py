@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from gpucost.api.app import create_app
 from gpucost.api.server.metric_families import TeamRows
 from gpucost.domain.buckets import OTHER_TEAMS
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.service.settings.api import ApiSettings
 from tests.api.test_waste import no_parts
 from tests.service.worlds import Clock, MemorySource, pipeline

@@ -17,7 +17,7 @@ from gpucost.detectors.findings import FindingSubject, SubjectKind, WastePattern
 from gpucost.domain.buckets import Waste
 from gpucost.domain.errors import LedgerUnavailable
 from gpucost.domain.scope import EVERYTHING
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.service.detection.loop import DetectorStatus
 from gpucost.service.settings.api import ApiSettings
 from tests.api.conftest import Clients

@@ -13,7 +13,7 @@ from gpucost.attribution.teams import TeamRules
 from gpucost.domain.money import NANO
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, HOUR_MS, Month
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.service.reporting.charge_reports import close_month
 from gpucost.service.settings.api import ApiSettings
 from gpucost.service.wiring.ledger import build_reporting

@@ -21,7 +21,7 @@ from gpucost.api.app import create_app
 from gpucost.charges.policy_file import PolicyBook
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, MINUTE_MS, Month, Window
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.reports.month.inputs import TeamAccount
 from gpucost.service.reporting import charge_reports
 from gpucost.service.settings.api import ApiKey

@@ -26,7 +26,7 @@ from gpucost.access.keys import format_key
 from gpucost.api.app import create_app
 from gpucost.detectors.findings import FindingSubject, SubjectKind
 from gpucost.domain.scope import EVERYTHING, Scope
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.reports.month.inputs import TeamAccount
 from gpucost.service.detection.finding_records import record_of
 from tests.api import test_advisor_tenants as tenants

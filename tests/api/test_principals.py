@@ -27,7 +27,7 @@ from gpucost.access.principal import AccessRole
 from gpucost.access.token_claims import OidcRules
 from gpucost.api.app import create_app
 from gpucost.api.server.authentication import authenticate
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.ledger.stores.api_keys import LedgerKeys
 from gpucost.notify.sending.delivery import SenderStatus
 from gpucost.reports.month.inputs import TeamAccount

@@ -17,7 +17,7 @@ from gpucost.api.routes.responses import LEDGER_HEADER, MEDIA_TYPES
 from gpucost.domain.errors import LedgerUnavailable
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import HOUR_MS, Month
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.service.ingest.status import LoopStatus, WindowFailure
 from gpucost.service.metrics import SERVICE_METRICS
 from gpucost.service.reporting.rendering import ReportFormat

@@ -15,7 +15,10 @@ from gpucost.api.routes.responses import LEDGER_HEADER
 from gpucost.domain.buckets import Waste
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import HOUR_MS, Window
-from gpucost.ledger import DIMENSIONS, WASTE_LINES, Ledger, WasteOfWindow
+from gpucost.ledger.db.records import WasteOfWindow
+from gpucost.ledger.ledger import Ledger
+from gpucost.ledger.usage.query import DIMENSIONS
+from gpucost.ledger.waste.waste_writer import WASTE_LINES
 from tests.api.conftest import SETTINGS, Clients
 from tests.api.every_route import strings
 from tests.api.findings import FOREIGN, ledger_with_findings

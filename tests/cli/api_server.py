@@ -11,7 +11,7 @@ from gpucost.access.keys import KeyRecord, format_key, hash_secret
 from gpucost.access.principal import AccessRole
 from gpucost.api.app import create_app
 from gpucost.cli.terminal.context import now_ms
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.service.advisor.advisor_service import AdvisorService
 from gpucost.service.settings.api import ApiSettings
 from tests.kube.pki import Pki

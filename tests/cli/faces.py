@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from gpucost.api.app import create_app
 from gpucost.attribution.teams import TeamRules
 from gpucost.cli.application import app
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.service.settings.api import ApiSettings
 from gpucost.service.wiring.demo_month import DEMO_MONTH
 from tests.cli import known_amounts as known

@@ -22,7 +22,7 @@ from gpucost.cli.application import app
 from gpucost.cli.terminal.exit_codes import ExitCode
 from gpucost.detectors.engine.lifecycle import FindingLifeState
 from gpucost.domain.time import HOUR_MS, Window, parse_instant
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.service.settings.loader import load_settings
 from gpucost.service.wiring.detection import build_assessing, build_detecting
 from gpucost.service.wiring.inputs import load_book, load_teams

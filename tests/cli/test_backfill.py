@@ -20,7 +20,7 @@ import pytest
 from gpucost.attribution.frames import ClusterFrames
 from gpucost.domain.errors import InputError, LedgerUnavailable, SourceError
 from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.service.ingest.batch_reader import ReadyWindows, WindowBatch, results_in_order
 from gpucost.service.ingest.worker_pools import WorkersLost, local_workers
 from gpucost.service.settings.loader import load_settings

@@ -21,7 +21,7 @@ from gpucost.cli.application import app
 from gpucost.cli.docs import render
 from gpucost.cli.terminal.exit_codes import EPILOG, ExitCode
 from gpucost.domain.time import DAY_MS, MINUTE_MS, Month, Window
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.telemetry.recorded_source import record
 from tests.ledger.builders import ingest, line
 from tests.service.worlds import frames

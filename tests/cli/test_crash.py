@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.telemetry.recorded_source import record
 from tests.service.worlds import DAY, NOW_MS, frames
 

@@ -26,7 +26,7 @@ import gpucost.cli.terminal.context
 from gpucost.cli.application import app
 from gpucost.cli.terminal.exit_codes import ExitCode
 from gpucost.domain.time import SECOND_MS, iso, parse_instant
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from tests.support.prometheus import needs_prometheus
 from tests.support.recorded import SERVERS, recorded_json, recorded_prometheus
 

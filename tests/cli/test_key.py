@@ -12,7 +12,7 @@ from gpucost.access.keys import hash_secret
 from gpucost.cli.application import app
 from gpucost.cli.terminal.exit_codes import ExitCode
 from gpucost.domain.scope import EVERYTHING
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.service.settings.loader import load_settings
 from tests.cli.api_server import Server, served
 from tests.support.http import Reply, scripted_server

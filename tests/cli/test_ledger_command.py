@@ -15,8 +15,8 @@ from gpucost.cli.application import app
 from gpucost.domain.errors import InputError, LedgerUnavailable
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, Window
-from gpucost.ledger import Ledger
 from gpucost.ledger.db.database import LedgerDatabase
+from gpucost.ledger.ledger import Ledger
 from gpucost.service.ingest.retention_loop import RetentionLoop, RetentionRun
 from gpucost.service.ingest.status import LoopStatus
 from gpucost.service.settings.loader import checked

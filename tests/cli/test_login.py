@@ -18,7 +18,7 @@ from typer.testing import CliRunner, Result
 from gpucost.access.keys import format_key
 from gpucost.cli.application import app
 from gpucost.cli.terminal.exit_codes import ExitCode
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from tests.cli.api_server import SECRET, Server, served
 from tests.kube.pki import Pki, make_pki
 from tests.support.http import Reply, scripted_server

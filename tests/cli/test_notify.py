@@ -14,7 +14,7 @@ from gpucost.cli.application import app
 from gpucost.cli.commands.notify import UNDELIVERED
 from gpucost.cli.terminal.exit_codes import ExitCode
 from gpucost.domain.time import Month
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.notify.message import NotificationMessage
 from gpucost.notify.notices import Conversation, DeliveryAct, NoticeDelivery, NoticeKind
 from tests.support.chat_server import ChatServer, Trouble, chat_server

@@ -65,6 +65,14 @@ def test_settings_need_no_frames_and_no_database(tmp_path: Path, module: str) ->
     assert not HEAVY & loaded
 
 
+def test_a_worker_of_a_backfill_starts_without_a_database_and_without_a_server_to_ask(tmp_path: Path) -> None:
+    module = "gpucost.service.wiring.ingest_workers"
+    code = f"import json, sys, {module}; print(json.dumps(sorted(sys.modules)), file=sys.stderr)"
+    loaded = _loaded(_run(tmp_path, code))
+    assert {"pandas", "gpucost.telemetry.recorded_source"} <= loaded
+    assert not {"alembic", "fastapi", "sqlalchemy", "sqlmodel", "requests"} & loaded
+
+
 def test_the_service_starts_without_the_protocol_of_assistants(tmp_path: Path) -> None:
     code = "import json, sys, gpucost.api.runtime; print(json.dumps(sorted(sys.modules)), file=sys.stderr)"
     assert not {"mcp", "mcp_types"} & _loaded(_run(tmp_path, code))

@@ -14,7 +14,7 @@ from fastapi.testclient import TestClient
 
 from gpucost.api.app import create_app
 from gpucost.cli.terminal.exit_codes import ExitCode
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.service.settings.api import ApiSettings
 from tests.cli.findings_worlds import (
     NOW_MS,

@@ -15,7 +15,7 @@ from gpucost.attribution.teams import TeamRules
 from gpucost.demo.chat import ROOM, ChatRoom, ChatServer
 from gpucost.domain.money import NANO
 from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.service.settings.model import Settings
 from gpucost.service.wiring.notifications import build_news
 from gpucost.telemetry.recorded_source import RecordedSource

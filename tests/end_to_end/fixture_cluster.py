@@ -29,7 +29,7 @@ from gpucost.kube.connect.connection import connect_url
 from gpucost.kube.parse.collections import collections
 from gpucost.kube.watch.cluster_watch import WatchClocks
 from gpucost.kube.watch.reflector import ReflectorSettings
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.reports.month.model import MonthReport
 from gpucost.service.ingest.batch_reader import AttributionRules
 from gpucost.service.ingest.pipeline import Pipeline

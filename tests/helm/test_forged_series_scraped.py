@@ -32,7 +32,7 @@ from gpucost.contract.metrics import (
 )
 from gpucost.domain.errors import DataProblemCode
 from gpucost.domain.time import HOUR_MS, Window
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.service import metrics as m
 from gpucost.service.ingest.batch_reader import attribute_windows
 from gpucost.service.ingest.loop import IngestLoop

@@ -14,7 +14,8 @@ from gpucost.domain.buckets import HOLDER_OF_BUCKET, Bucket
 from gpucost.domain.money import NANO
 from gpucost.domain.rates import Rate
 from gpucost.domain.time import HOUR_MS, Month, Window
-from gpucost.ledger import IngestResult, Ledger
+from gpucost.ledger.db.records import IngestResult
+from gpucost.ledger.ledger import Ledger
 from gpucost.ledger.usage.prepared_batch import prepare_batch
 from tests.support.frames import FlatRates, NamespaceTeams, build, node, pod, signal, units
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from tests.ledger.builders import NOW_MS, attribution, hour, ingest, ingest_batch, random_rows
 
 ROWS = 300

@@ -11,7 +11,8 @@ from gpucost.domain.buckets import Bucket
 from gpucost.domain.errors import DataProblem, DataProblemCode
 from gpucost.domain.scope import Scope
 from gpucost.domain.time import HOUR_MS, Window
-from gpucost.ledger import Ledger, WasteOfWindow
+from gpucost.ledger.db.records import WasteOfWindow
+from gpucost.ledger.ledger import Ledger
 from tests.ledger.builders import hour, ingest, line
 from tests.ledger.test_ledger_findings import finding
 from tests.ledger.test_ledger_waste import frame, part

@@ -8,7 +8,7 @@ import pytest
 
 from gpucost.domain.errors import InputError, LedgerUnavailable
 from gpucost.domain.time import DAY_MS
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.ledger.stores import notifications
 from tests.ledger.builders import NOW_MS
 from tests.ledger.test_foretold import Clock

@@ -20,8 +20,9 @@ from gpucost.access.keys import KeyRecord, hash_secret
 from gpucost.access.principal import AccessRole
 from gpucost.domain.errors import InputError, LedgerError, LedgerUnavailable
 from gpucost.domain.scope import EVERYTHING
-from gpucost.ledger import Ledger, LedgerTooNew
 from gpucost.ledger.db.database import alembic_config
+from gpucost.ledger.db.records import LedgerTooNew
+from gpucost.ledger.ledger import Ledger
 from gpucost.ledger.retention import backup
 from tests.ledger.builders import MONTH, NOW_MS, contents, hour, ingest, line, random_rows
 

@@ -16,8 +16,8 @@ from gpucost.domain.errors import InputError
 from gpucost.domain.money import INT64_MAX
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import DAY_MS, HOUR_MS, Window
-from gpucost.ledger import Ledger
 from gpucost.ledger.db.tables import USAGE_DAY
+from gpucost.ledger.ledger import Ledger
 from gpucost.ledger.usage import query
 from tests.ledger.builders import (
     CLUSTER,

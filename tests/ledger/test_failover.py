@@ -17,7 +17,7 @@ import pytest
 from sqlalchemy import Engine, event
 
 from gpucost.domain.errors import LedgerUnavailable
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from tests.ledger.builders import MONTH, NOW_MS, attribution, contents, ingest_batch
 from tests.support.ledgers import new_ledger
 from tests.support.ports import free_port

@@ -20,14 +20,8 @@ from gpucost.attribution.teams import TeamRules
 from gpucost.domain.errors import DataProblem, DataProblemCode, InputError, LedgerError, MonthClosed
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import DAY_MS, HOUR_MS, Window
-from gpucost.ledger import (
-    WASTE_LINES,
-    FoldRefused,
-    LateLines,
-    Ledger,
-    WasteOfWindow,
-)
 from gpucost.ledger.db.database import insert_rows
+from gpucost.ledger.db.records import FoldRefused, LateLines, WasteOfWindow
 from gpucost.ledger.db.tables import (
     AUDIT,
     FOLD_BEGUN,
@@ -38,8 +32,10 @@ from gpucost.ledger.db.tables import (
     WASTE_LINE,
     WINDOW_PROBLEM,
 )
+from gpucost.ledger.ledger import Ledger
 from gpucost.ledger.retention import verification
 from gpucost.ledger.usage import rollups
+from gpucost.ledger.waste.waste_writer import WASTE_LINES
 from gpucost.service.reporting.rendering import ReportFormat, render_month
 from gpucost.service.wiring.ledger import build_reporting
 from tests.ledger.builders import CLUSTER, MONTH, NOW_MS, hour, ingest, line, progress, random_rows

@@ -10,8 +10,8 @@ import pytest
 
 from gpucost.domain.errors import InputError
 from gpucost.domain.time import DAY_MS, HOUR_MS
-from gpucost.ledger import Ledger, WaitPrediction
-from gpucost.ledger.stores.predictions import KEPT_MS, MOST_FORETOLD
+from gpucost.ledger.ledger import Ledger
+from gpucost.ledger.stores.predictions import KEPT_MS, MOST_FORETOLD, WaitPrediction
 from tests.ledger.builders import CLUSTER, NOW_MS
 
 

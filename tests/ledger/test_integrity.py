@@ -8,7 +8,7 @@ import pytest
 
 from gpucost.domain.errors import InputError, LedgerDamaged, LedgerError
 from gpucost.domain.scope import EVERYTHING
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.ledger.retention import backup
 from tests.ledger.builders import MONTH, NOW_MS, hour, ingest, line
 from tests.ledger.tampering import flip, flip_index_page, tamper

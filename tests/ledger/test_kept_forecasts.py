@@ -10,8 +10,8 @@ import pytest
 from gpucost.domain.errors import InputError
 from gpucost.domain.scope import Scope
 from gpucost.domain.time import DAY_MS, Month
-from gpucost.ledger import KeptForecast, Ledger
-from gpucost.ledger.stores.kept_forecasts import KEPT_MS
+from gpucost.ledger.ledger import Ledger
+from gpucost.ledger.stores.kept_forecasts import KEPT_MS, KeptForecast
 from tests.ledger.builders import NOW_MS
 
 SAID = KeptForecast("2026-10", "red", NOW_MS, 5, 10**18, 9 * 10**17, 2 * 10**18)

@@ -18,7 +18,7 @@ from gpucost.access.sessions import SessionAuthority
 from gpucost.domain.errors import InputError, LedgerUnavailable
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import HOUR_MS, MINUTE_MS
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.ledger.stores.api_keys import BELIEVED_MS, LedgerKeys
 from gpucost.ledger.stores.sessions import MOST_VALID
 from tests.ledger.builders import NOW_MS

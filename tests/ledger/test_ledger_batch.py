@@ -21,8 +21,10 @@ from gpucost.domain.errors import InputError, LedgerConflict
 from gpucost.domain.money import INT64_MAX
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, Window
-from gpucost.ledger import DIMENSIONS, LateLines, Ledger, LedgerState
 from gpucost.ledger.db.digest import line_texts
+from gpucost.ledger.db.records import LateLines, LedgerState
+from gpucost.ledger.ledger import Ledger
+from gpucost.ledger.usage.query import DIMENSIONS
 from tests.ledger.builders import (
     BATCH_CLUSTER,
     MONTH,

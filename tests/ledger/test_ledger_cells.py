@@ -11,7 +11,7 @@ import pytest
 from gpucost.domain.errors import InputError
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import Window
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from tests.ledger.builders import CLUSTER, NOW_MS, hour
 from tests.ledger.test_ledger_query import WHOLE, all_lines, write_hours
 from tests.support.ledgers import Prepare

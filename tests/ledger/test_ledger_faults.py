@@ -24,7 +24,7 @@ from sqlalchemy import Engine, create_engine, event, text
 from gpucost.domain.errors import LedgerError, LedgerUnavailable
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, MINUTE_MS, Window
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from tests.ledger.builders import (
     CLUSTER,
     MONTH,

@@ -16,7 +16,8 @@ from gpucost.contract.frames import MAX_TEXT
 from gpucost.domain.errors import InputError, LedgerConflict
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import DAY_MS, HOUR_MS
-from gpucost.ledger import FindingEvent, FindingRecord, FindingState, FindingSum, Ledger
+from gpucost.ledger.db.records import FindingEvent, FindingRecord, FindingState, FindingSum
+from gpucost.ledger.ledger import Ledger
 from tests.ledger.builders import CLUSTER, NOW_MS
 
 RED = Scope(frozenset({"red"}))

@@ -15,7 +15,8 @@ from gpucost.domain.errors import DataProblem, DataProblemCode, InputError, Ledg
 from gpucost.domain.money import INT64_MAX
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import HOUR_MS, Window
-from gpucost.ledger import Ledger, LedgerState
+from gpucost.ledger.db.records import LedgerState
+from gpucost.ledger.ledger import Ledger
 from tests.ledger.builders import (
     CLUSTER,
     MONTH,

@@ -24,16 +24,16 @@ from gpucost.domain.errors import (
 )
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import DAY_MS, Month, Window
-from gpucost.ledger import (
+from gpucost.ledger.db.records import (
     CloseRefused,
     LateLines,
-    Ledger,
     LedgerState,
     MonthCharges,
     MonthInfo,
     MonthOpen,
     ProposedAdjustment,
 )
+from gpucost.ledger.ledger import Ledger
 from tests.ledger.builders import CLUSTER, MONTH, NOW_MS, ingest, line, progress, random_rows
 from tests.support.ledgers import Prepare, new_ledger
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from gpucost.domain.errors import DataProblem, DataProblemCode, InputError
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import DAY_MS, HOUR_MS, Window
-from gpucost.ledger import DIMENSIONS, MEASURES, Ledger
+from gpucost.ledger.ledger import Ledger
+from gpucost.ledger.usage.query import DIMENSIONS, MEASURES
 from tests.ledger.builders import (
     CLUSTER,
     MONTH,

@@ -25,10 +25,11 @@ from sqlalchemy.exc import DBAPIError
 from gpucost.domain.errors import InputError, LedgerUnavailable
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, Window
-from gpucost.ledger import Ledger, LedgerState, LedgerTooNew
 from gpucost.ledger.db.database import _NEWEST_SCHEMA as NEWEST_SCHEMA
 from gpucost.ledger.db.database import LedgerDatabase, _revisions, alembic_config, migrated_schema
+from gpucost.ledger.db.records import LedgerState, LedgerTooNew
 from gpucost.ledger.db.tables import METADATA
+from gpucost.ledger.ledger import Ledger
 from tests.ledger.builders import MONTH, NOW_MS, ingest, line
 from tests.ledger.first_release import load
 

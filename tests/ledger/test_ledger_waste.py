@@ -28,7 +28,11 @@ from gpucost.domain.buckets import (
 from gpucost.domain.errors import InputError, LedgerConflict, MonthClosed
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import DAY_MS, HOUR_MS, Window
-from gpucost.ledger import DIMENSIONS, WASTE_LINES, WASTE_MEASURES, AssessmentCounts, Ledger, WasteOfWindow
+from gpucost.ledger.db.records import AssessmentCounts, WasteOfWindow
+from gpucost.ledger.ledger import Ledger
+from gpucost.ledger.usage.query import DIMENSIONS
+from gpucost.ledger.waste.waste_reader import WASTE_MEASURES
+from gpucost.ledger.waste.waste_writer import WASTE_LINES
 from tests.ledger.builders import (
     BATCH_CLUSTER,
     CLUSTER,

@@ -9,7 +9,7 @@ import pytest
 
 from gpucost.domain.buckets import Waste
 from gpucost.domain.scope import EVERYTHING
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from tests.ledger.builders import CLUSTER, NOW_MS, hour, ingest, line
 from tests.ledger.test_ledger_waste import assess, part
 

@@ -8,7 +8,7 @@ import pytest
 
 from gpucost.domain.errors import InputError
 from gpucost.domain.scope import EVERYTHING, Scope
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.ledger.usage import name_search
 from tests.service.worlds import Clock, filled_ledger
 

@@ -13,7 +13,7 @@ from sqlalchemy import create_engine, text
 
 from gpucost.domain.errors import InputError
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.ledger.stores.outbox import (
     BATCH,
     CONVERSATIONS_KEPT_MS,

@@ -10,8 +10,9 @@ from sqlalchemy.exc import DBAPIError
 
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS
-from gpucost.ledger import Ledger, PruningResult
+from gpucost.ledger.db.records import PruningResult
 from gpucost.ledger.db.store_tables import FINDING, FINDING_EVENT
+from gpucost.ledger.ledger import Ledger
 from tests.ledger.builders import NOW_MS
 
 

@@ -14,8 +14,8 @@ from gpucost.advisor.wait.run_times import NO_HISTORY, PastUse
 from gpucost.domain.errors import InputError
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, Window
-from gpucost.ledger import JobRun, JobUse, Ledger
-from gpucost.ledger.usage.run_history import MOST_RUNS
+from gpucost.ledger.ledger import Ledger
+from gpucost.ledger.usage.run_history import MOST_RUNS, JobRun, JobUse
 from gpucost.service.advisor.run_history import RunHistory, past_uses_of, run_times_of
 from tests.ledger.builders import CLUSTER, MONTH, NOW_MS, PRICE, hour, ingest, line, random_rows
 

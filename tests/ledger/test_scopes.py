@@ -19,7 +19,7 @@ import gpucost
 from gpucost.domain.errors import GpuCostError, LedgerError
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import HOUR_MS, Window
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.ledger.stores.api_keys import KeyRing
 from gpucost.ledger.stores.notifications import NotificationStore
 from gpucost.ledger.stores.sessions import SessionRing

@@ -21,13 +21,15 @@ from gpucost.attribution.teams import TeamRules
 from gpucost.domain.errors import InputError, LedgerDamaged, LedgerError, MonthClosed
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window
-from gpucost.ledger import DIMENSIONS, Ledger, SealRefused, WasteOfWindow
+from gpucost.ledger.db.records import SealRefused, WasteOfWindow
+from gpucost.ledger.ledger import Ledger
 from gpucost.ledger.sealed import seal_schema
 from gpucost.ledger.sealed.seal_folder import SealFolder, SealManifest
 from gpucost.ledger.sealed.seal_schema import SealColumn
 from gpucost.ledger.sealed.sealed_reader import SealedSpan, SealedStore, relation
 from gpucost.ledger.usage.coded_sums import rows_of
 from gpucost.ledger.usage.job_index import JobQuery
+from gpucost.ledger.usage.query import DIMENSIONS
 from gpucost.reports.month.inputs import JOB_DIMS
 from gpucost.service.reporting.rendering import ReportFormat, render_month
 from gpucost.service.wiring.demo_month import DEMO_MONTH, LEDGER, DemoMonth

@@ -17,8 +17,8 @@ from gpucost.domain.buckets import NO_TEAM
 from gpucost.domain.errors import InputError
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import HOUR_MS, Window
-from gpucost.ledger import Ledger
 from gpucost.ledger.db.database import alembic_config
+from gpucost.ledger.ledger import Ledger
 from tests.ledger.builders import BATCH_CLUSTER, MONTH, NOW_MS, hour, ingest_batch, ingest_flat
 from tests.ledger.tampering import tamper
 from tests.support.frames import FlatRates, build, node, pod, units

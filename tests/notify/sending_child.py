@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.notify.channels import ChannelService
 from gpucost.notify.sending.sender import NoticeSender
 from tests.notify.sending_worlds import NOW_MS, channel

@@ -16,7 +16,7 @@ import pytest
 from gpucost.domain.backoff import FullJitter
 from gpucost.domain.errors import LedgerUnavailable
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.notify.channels import ChannelService, NotificationChannel
 from gpucost.notify.message import NotificationMessage
 from gpucost.notify.notices import Conversation, DeliveryAct, NoticeDelivery, NoticeKind

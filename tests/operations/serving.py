@@ -19,7 +19,7 @@ from gpucost.api.runtime import ConfigReloader, ServiceParts, ServiceRuntime
 from gpucost.api.server.listener import AppSwitch
 from gpucost.api.server.operations_status import OperationsStatus
 from gpucost.domain.time import MINUTE_MS, Window, iso
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.notify.message import NotificationMessage
 from gpucost.notify.notices import Conversation, DeliveryAct, NoticeDelivery, NoticeKind
 from gpucost.service.settings.loader import load_settings

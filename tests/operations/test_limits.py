@@ -29,7 +29,7 @@ from gpucost.api.server.rate_limits import MOST_CHECKS, RequestGate, TokenBucket
 from gpucost.api.server.services import ApiServices, ReadinessProbe, ReadinessState
 from gpucost.domain.errors import LedgerUnavailable
 from gpucost.domain.scope import EVERYTHING
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.service.settings.api import ApiKey, ApiSettings
 from tests.service.worlds import Clock
 

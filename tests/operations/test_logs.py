@@ -17,7 +17,7 @@ from gpucost.access.keys import format_key, hash_secret
 from gpucost.access.principal import AccessRole
 from gpucost.api.app import create_app
 from gpucost.api.server.middleware import REQUEST_ID
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.service.settings.api import ApiKey, ApiSettings
 from gpucost.service.settings.model import LedgerSettings, PrometheusSettings, Settings
 from gpucost.service.wiring.configuration import ServiceConfiguration

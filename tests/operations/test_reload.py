@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpucost.access.authenticator import Authenticator
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.service.settings.api import ApiSettings
 from gpucost.service.settings.loader import load_settings
 from gpucost.service.settings.model import LedgerSettings, Settings

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from tests.operations.serving import (
     SLICES,
     WINDOWS,

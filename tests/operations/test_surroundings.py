@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from gpucost.api.runtime import ServiceParts, ServiceRuntime
 from gpucost.attribution.teams import TeamRules
 from gpucost.cli.application import app
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.service.settings.api import ApiSettings
 from gpucost.service.settings.model import Settings, SourceSettings
 from gpucost.service.wiring.inputs import load_book

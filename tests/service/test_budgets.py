@@ -19,7 +19,7 @@ from gpucost.domain.errors import ConfigError
 from gpucost.domain.money import NANO
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.notify.compose.digest import digest_message
 from gpucost.notify.compose.links import MessageLinks
 from gpucost.reports.digest.week_model import IsoWeek

@@ -19,7 +19,7 @@ from gpucost.cli.application import app
 from gpucost.domain.errors import InputError
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.reports.base.values import CostAmount
 from gpucost.reports.month.change_causes import ChangeCause, cause_words
 from gpucost.reports.month.span_change import SpanChange

@@ -19,7 +19,8 @@ from gpucost.domain.buckets import Waste
 from gpucost.domain.gpu import ResourceCatalog, ShareBasis
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Window
-from gpucost.ledger import AssessmentCounts, Ledger
+from gpucost.ledger.db.records import AssessmentCounts
+from gpucost.ledger.ledger import Ledger
 from gpucost.service.detection.backtest import DetectorBacktest
 from gpucost.service.detection.loop import DetectorLoop, DetectorStatus
 from gpucost.service.detection.runner import DetectorRunner

@@ -17,7 +17,10 @@ from gpucost.domain.errors import InputError
 from gpucost.domain.money import NANO
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window, iso, parse_instant
-from gpucost.ledger import WASTE_LINES, Ledger, WaitPrediction, WasteOfWindow
+from gpucost.ledger.db.records import WasteOfWindow
+from gpucost.ledger.ledger import Ledger
+from gpucost.ledger.stores.predictions import WaitPrediction
+from gpucost.ledger.waste.waste_writer import WASTE_LINES
 from gpucost.reports.digest.week_model import IsoWeek
 from gpucost.reports.month.inputs import TeamAccount
 from gpucost.service.notifications.digests import (

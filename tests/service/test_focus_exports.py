@@ -19,7 +19,7 @@ from gpucost.domain.errors import InputError
 from gpucost.domain.money import NANO
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import HOUR_MS, Month, parse_instant
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.reports.focus.charge_corrections import CorrectionStyle
 from gpucost.reports.focus.exact_products import nano_of
 from gpucost.reports.focus.focus_columns import (

@@ -32,7 +32,8 @@ from gpucost.detectors.findings import (
 from gpucost.domain.errors import LedgerUnavailable
 from gpucost.domain.time import HOUR_MS, MINUTE_MS
 from gpucost.kube.manifests import manifest_of, reread
-from gpucost.ledger import Ledger, WaitPrediction
+from gpucost.ledger.ledger import Ledger
+from gpucost.ledger.stores.predictions import WaitPrediction
 from gpucost.service.advisor import wait_predictor
 from gpucost.service.advisor.advisor_cache import PredictionOutcome, given_of, outcome_of
 from gpucost.service.advisor.advisor_service import AdvisorEngine, AdvisorService

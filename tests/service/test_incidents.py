@@ -16,7 +16,7 @@ from gpucost.api.app import create_app
 from gpucost.domain.money import NANO
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window, iso
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.notify.compose.links import MessageLinks
 from gpucost.notify.notices import DeliveryAct
 from gpucost.reports.month.change_causes import CauseKind, ChangeCause

@@ -22,7 +22,8 @@ from gpucost.domain.money import NANO
 from gpucost.domain.rates import NodeIdentity
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import HOUR_MS, Month, iso
-from gpucost.ledger import Adjustment, Ledger, MonthOpen
+from gpucost.ledger.db.records import Adjustment, MonthOpen
+from gpucost.ledger.ledger import Ledger
 from gpucost.reports.focus.invoice_lines import (
     InvoiceLine,
     RefusedLine,

@@ -13,7 +13,7 @@ import pytest
 
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import HOUR_MS, Month, Window
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.service.reporting.report_cache import ReportCache
 from gpucost.service.reporting.report_service import ReportService
 from tests.api.findings import lives, save

@@ -11,7 +11,8 @@ import pytest
 
 from gpucost.domain.errors import InputError, LedgerUnavailable, PartialResponse, SourceUnreachable
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Window
-from gpucost.ledger import Ledger, LedgerState
+from gpucost.ledger.db.records import LedgerState
+from gpucost.ledger.ledger import Ledger
 from gpucost.service.ingest.loop import IngestLoop
 from gpucost.service.ingest.status import LoopStatus
 from gpucost.service.settings.model import IngestSettings

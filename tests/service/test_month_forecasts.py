@@ -17,7 +17,8 @@ from gpucost.api.app import create_app
 from gpucost.domain.rates import Rate
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window
-from gpucost.ledger import Ledger, WaitPrediction
+from gpucost.ledger.ledger import Ledger
+from gpucost.ledger.stores.predictions import WaitPrediction
 from gpucost.reports.month.month_end import cost_ahead
 from gpucost.reports.month.work_ahead import daily_cost
 from gpucost.service.reporting.jobs_ahead import work_ahead

@@ -11,7 +11,7 @@ from gpucost.attribution.frames import ClusterFrames
 from gpucost.attribution.teams import TeamRules
 from gpucost.domain.errors import QueryRejected, SourceTimeout
 from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window
-from gpucost.ledger import WindowInfo
+from gpucost.ledger.db.records import WindowInfo
 from gpucost.service.detection.waste_accounting import WasteAccounting
 from gpucost.service.ingest.pipeline import OnWindow
 from gpucost.service.settings.model import Settings

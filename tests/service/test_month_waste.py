@@ -9,7 +9,9 @@ import pytest
 
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import HOUR_MS, Month
-from gpucost.ledger import WASTE_LINES, FindingRecord, Ledger, WasteOfWindow
+from gpucost.ledger.db.records import FindingRecord, WasteOfWindow
+from gpucost.ledger.ledger import Ledger
+from gpucost.ledger.waste.waste_writer import WASTE_LINES
 from gpucost.reports.waste.waste_report import WasteReport
 from gpucost.service.detection.finding_records import to_json
 from gpucost.service.reporting.report_service import ReportService

@@ -24,7 +24,8 @@ from gpucost.domain.errors import (
 from gpucost.domain.rates import NodeFacts, RateSpan
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, Month, Window
-from gpucost.ledger import Ledger, LedgerState
+from gpucost.ledger.db.records import LedgerState
+from gpucost.ledger.ledger import Ledger
 from gpucost.service.ingest.batch_reader import observed_ms, progress_in
 from gpucost.service.ingest.pipeline import Pipeline
 from tests.service.worlds import DAY, Clock, MemorySource, filled_ledger, frames, pipeline

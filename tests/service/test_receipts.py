@@ -22,7 +22,9 @@ from gpucost.domain.errors import SourceUnreachable
 from gpucost.domain.money import NANO
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Window
-from gpucost.ledger import WASTE_LINES, Ledger, WasteOfWindow
+from gpucost.ledger.db.records import WasteOfWindow
+from gpucost.ledger.ledger import Ledger
+from gpucost.ledger.waste.waste_writer import WASTE_LINES
 from gpucost.notify.channels import ChannelService, NotificationChannel
 from gpucost.notify.compose.links import MessageLinks
 from gpucost.notify.message import MessageTone, NotificationMessage

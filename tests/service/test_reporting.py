@@ -10,7 +10,7 @@ import pytest
 from gpucost.domain.errors import InputError
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.reports.base.values import NOTHING, CostAmount
 from gpucost.reports.month.allocations import IdlePolicy
 from gpucost.service.reporting.report_service import ReportService

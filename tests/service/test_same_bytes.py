@@ -9,7 +9,7 @@ import pytest
 from gpucost.attribution.teams import TeamRules
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, HOUR_MS, Window
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.pricing.price_book import PriceBook
 from gpucost.service.reporting.rendering import ReportFormat, render_month
 from gpucost.service.settings.model import AttributionSettings, IngestSettings

@@ -16,7 +16,8 @@ from gpucost.attribution.frames import ClusterFrames
 from gpucost.domain.errors import SourceUnreachable
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window
-from gpucost.ledger import CloseRefused, Ledger
+from gpucost.ledger.db.records import CloseRefused
+from gpucost.ledger.ledger import Ledger
 from gpucost.ledger.stores.predictions import WaitPrediction
 from gpucost.reports.base.document import document
 from gpucost.service.ingest.loop import IngestLoop

@@ -14,7 +14,7 @@ from gpucost.charges.policy_file import PolicyBook
 from gpucost.domain.buckets import NO_TEAM
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import HOUR_MS
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.reports.charges.charge_statements import StatementRule, TeamStatement
 from gpucost.reports.charges.terminal_charges import print_statement
 from gpucost.service.reporting.charge_reports import team_statements

@@ -18,7 +18,7 @@ from gpucost.detectors.findings import FindingSeverity
 from gpucost.domain.errors import InputError, LedgerUnavailable
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.notify.channels import ChannelService, NotificationChannel
 from gpucost.notify.compose.links import MessageLinks
 from gpucost.notify.message import NotificationMessage

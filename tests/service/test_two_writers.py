@@ -14,7 +14,7 @@ import pytest
 
 from gpucost.attribution.frames import ClusterFrames
 from gpucost.domain.scope import EVERYTHING
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.telemetry.recorded_source import record
 from tests.ledger.builders import MONTH, NOW_MS
 from tests.service.worlds import frames

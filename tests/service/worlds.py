@@ -11,7 +11,7 @@ from gpucost.contract.frames import PROGRESS
 from gpucost.domain.errors import SourceError
 from gpucost.domain.gpu import ResourceCatalog, ShareBasis
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, Window
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.service.ingest.batch_reader import AttributionRules
 from gpucost.service.ingest.pipeline import Pipeline
 from tests.support.frames import (

@@ -174,7 +174,7 @@ def _forecasts(folder: Path) -> str:
     from benchmarks.report import PRICE, lines_of
     from gpucost.api.app import create_app
     from gpucost.domain.money import NANO
-    from gpucost.ledger import Ledger
+    from gpucost.ledger.ledger import Ledger
     from gpucost.service.settings.api import ApiSettings
 
     midnight_ms = AT_MS // DAY_MS * DAY_MS

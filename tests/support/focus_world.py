@@ -12,7 +12,7 @@ from gpucost.charges.contract_terms import ContractBook
 from gpucost.domain.buckets import HOLDER_OF_BUCKET
 from gpucost.domain.rates import Rate
 from gpucost.domain.time import HOUR_MS, Month, Window
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from tests.ledger.builders import CLUSTER, hour, ingest, line
 from tests.support.ledgers import new_ledger
 

@@ -17,7 +17,7 @@ from schemathesis.core.failures import Failure, FailureGroup
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from gpucost.access.keys import format_key, hash_secret
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.telemetry.recorded_source import record
 from tests.api.findings import lives, save
 from tests.cli.state_worlds import cluster

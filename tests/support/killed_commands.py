@@ -23,8 +23,8 @@ from pathlib import Path
 from gpucost.domain.errors import GpuCostError
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS
-from gpucost.ledger import Ledger
 from gpucost.ledger.db.database import LedgerDatabase
+from gpucost.ledger.ledger import Ledger
 from gpucost.ledger.retention import backup
 from gpucost.telemetry.recorded_source import record
 from tests.ledger import first_release

@@ -11,7 +11,7 @@ from gpucost.access.keys import KeyRecord, hash_secret
 from gpucost.access.principal import AccessRole
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import Month
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.notify.message import NotificationMessage
 from gpucost.notify.notices import Conversation, DeliveryAct, NoticeDelivery, NoticeKind
 from tests.cli.findings_worlds import NOW_MS

@@ -22,7 +22,7 @@ from gpucost.detectors.rule_settings import RuleSettings
 from gpucost.domain.gpu import ResourceCatalog, ShareBasis
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Window
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.pricing.price_book import PriceBook
 from gpucost.reports.replay.run_views import recorded_views, views_of
 from gpucost.reports.replay.scenario_money import scenario_money

@@ -23,7 +23,8 @@ from gpucost.domain.buckets import NO_TEAM, Waste
 from gpucost.domain.money import NANO
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import SECOND_MS, Window
-from gpucost.ledger import FindingRecord, Ledger
+from gpucost.ledger.db.records import FindingRecord
+from gpucost.ledger.ledger import Ledger
 from gpucost.ledger.stores.findings import MOST_PER_PAGE
 from gpucost.ledger.waste.waste_reader import FinalWaste
 from gpucost.service import metrics as m

@@ -17,8 +17,7 @@ from gpucost.domain.buckets import OTHER_TEAMS, UNALLOCATED, Bucket
 from gpucost.domain.money import NANO
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, HOUR_MS, SECOND_MS, Month, Window
-from gpucost.ledger import WindowInfo
-from gpucost.ledger.db.records import LedgerState
+from gpucost.ledger.db.records import LedgerState, WindowInfo
 from gpucost.ledger.waste.waste_reader import runs
 from gpucost.service import metrics as m
 from gpucost.service.reporting.month_forecasts import month_forecast

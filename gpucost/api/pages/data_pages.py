@@ -26,7 +26,7 @@ from gpucost.api.server.services import ApiServices, KnownServices, nothing_held
 from gpucost.domain.errors import DataProblemCode
 from gpucost.domain.scope import Scope
 from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window, iso
-from gpucost.ledger import WindowInfo
+from gpucost.ledger.db.records import WindowInfo
 from gpucost.reports.base import display
 from gpucost.reports.base.values import CostAmount, ratio
 from gpucost.reports.month.model import MonthReport

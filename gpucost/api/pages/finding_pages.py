@@ -27,7 +27,7 @@ from gpucost.detectors.engine.lifecycle import LIVE
 from gpucost.detectors.findings import WastePattern
 from gpucost.domain.scope import Scope
 from gpucost.domain.time import DAY_MS, SECOND_MS, Month, iso, parse_instant
-from gpucost.ledger import FindingState
+from gpucost.ledger.db.records import FindingState
 from gpucost.ledger.stores.findings import LONGEST_NOTE, MOST_PER_PAGE
 from gpucost.notify.compose.finding import TITLES
 from gpucost.reports.base import page_addresses

@@ -42,7 +42,7 @@ from gpucost.detectors.engine.lifecycle import LIVE
 from gpucost.detectors.findings import FindingSeverity, WastePattern
 from gpucost.domain.errors import ErrorRemark, InputError
 from gpucost.domain.time import SECOND_MS, Month, parse_day_or_instant, parse_duration
-from gpucost.ledger import FindingRecord, FindingState
+from gpucost.ledger.db.records import FindingRecord, FindingState
 from gpucost.ledger.stores.findings import MOST_PER_PAGE
 from gpucost.reports.base.document import to_json
 from gpucost.reports.month.savings_report import SavingsReport

@@ -32,7 +32,7 @@ from gpucost.cluster.objects.state import ClusterState
 from gpucost.domain.errors import InputError, LedgerError, shorten
 from gpucost.domain.scope import Scope
 from gpucost.domain.time import Window
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.pricing.price_book import PriceBook
 from gpucost.service.advisor.advisor_service import AdvisorService
 from gpucost.service.advisor.live_reports import LiveReports

@@ -14,7 +14,7 @@ from gpucost.api.routes.requests import RequestBody
 from gpucost.api.server.errors import missing_parameter, unknown_parameter
 from gpucost.detectors.engine.lifecycle import LIVE
 from gpucost.detectors.findings import FindingSeverity, WastePattern
-from gpucost.ledger import FindingState
+from gpucost.ledger.db.records import FindingState
 from gpucost.reports.month.allocations import DIMENSIONS
 from gpucost.service.reporting.report_service import WINDOW_FORMS
 

@@ -32,7 +32,7 @@ from gpucost.domain.errors import InputError, NotCovered
 if TYPE_CHECKING:
     from gpucost.domain.scope import Scope
     from gpucost.domain.time import Month, Window
-    from gpucost.ledger import Ledger
+    from gpucost.ledger.ledger import Ledger
     from gpucost.reports.month.span_change import SpanChange
     from gpucost.reports.opencost.compare import CompareBy, OpenCostComparison
     from gpucost.reports.opencost.held_time import OpenCostDay
@@ -320,7 +320,7 @@ class _ComparedMonth:
 
 def _readers(context: CommandContext, url: str | None) -> Callable[[str, Window], ClusterReader]:
     from gpucost.service.wiring.inputs import parse_source
-    from gpucost.service.wiring.source import build_client, source_options
+    from gpucost.service.wiring.prometheus_connection import build_client, source_options
     from gpucost.telemetry.prometheus.cluster_reader import ClusterReader
 
     settings = context.settings

@@ -50,7 +50,8 @@ def doctor(
     from gpucost.reports.doctor.model import DoctorRequirements
     from gpucost.reports.doctor.output import as_json, print_diagnosis
     from gpucost.service.wiring.inputs import parse_source
-    from gpucost.service.wiring.source import build_client, inner_schedulers, source_options
+    from gpucost.service.wiring.prometheus_connection import build_client, source_options
+    from gpucost.service.wiring.source import inner_schedulers
     from gpucost.service.wiring.source_checks import build_trial
     from gpucost.telemetry.doctor.cluster_probe import probe
 

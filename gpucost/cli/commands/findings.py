@@ -32,7 +32,8 @@ from gpucost.domain.time import DAY_MS, iso
 if TYPE_CHECKING:
     from gpucost.cli.remote.api_client import RemoteApi
     from gpucost.detectors.rule_settings import RuleSettings
-    from gpucost.ledger import FindingRecord, Ledger
+    from gpucost.ledger.db.records import FindingRecord
+    from gpucost.ledger.ledger import Ledger
     from gpucost.reports.waste.backtest import Rehearsal
     from gpucost.reports.waste.findings import FindingReport, FindingsReport
 

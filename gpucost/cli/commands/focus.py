@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gpucost.cli.remote.api_client import RemoteApi
     from gpucost.domain.rates import NodeIdentity
     from gpucost.domain.time import Month
-    from gpucost.ledger import Ledger
+    from gpucost.ledger.ledger import Ledger
     from gpucost.reports.focus.focus_columns import FocusDataset
     from gpucost.reports.focus.invoice_reconciliation import InvoiceReconciliation, LedgerNodes
     from gpucost.service.reporting.focus_exports import FocusExports, FocusRequest

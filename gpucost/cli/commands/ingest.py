@@ -14,7 +14,7 @@ from gpucost.cli.terminal.output import complain_of_prices, complain_of_unpriced
 
 if TYPE_CHECKING:
     from gpucost.domain.time import Window
-    from gpucost.ledger import Ledger
+    from gpucost.ledger.ledger import Ledger
     from gpucost.pricing.price_book import PriceBook
     from gpucost.service.ingest.batch_reader import WorkerPool
     from gpucost.service.ingest.pipeline import Pipeline, PipelineOutcome
@@ -198,7 +198,7 @@ def _tell(cluster: str, span: Window, wanted: int, outcome: PipelineOutcome) -> 
 def _why_none(pipeline: Pipeline, cluster: str, span: Window, meanwhile: str) -> str:
     """Why there was nothing to read in ``span``."""
     from gpucost.domain.time import iso
-    from gpucost.ledger import LedgerState
+    from gpucost.ledger.db.records import LedgerState
     from gpucost.reports.base.display import counted, duration
 
     held = pipeline.ledger.windows(span, cluster)

@@ -16,7 +16,7 @@ from gpucost.domain.errors import ErrorRemark, GpuCostError, InputError
 if TYPE_CHECKING:
     from gpucost.access.keys import KeyRecord
     from gpucost.cli.remote.api_client import IssuedKey
-    from gpucost.ledger import Ledger
+    from gpucost.ledger.ledger import Ledger
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -156,7 +156,7 @@ def prune(
     forget findings that were resolved longer ago than retention.findings: what gpucost serve does once a day.
     Exit code 5 when a month does not verify: it stays as it is."""
     from gpucost.cli.commands.month import user
-    from gpucost.ledger import FoldRefused, SealRefused
+    from gpucost.ledger.db.records import FoldRefused, SealRefused
     from gpucost.service.ingest.retention_loop import (
         RetentionRun,
         fold_message,

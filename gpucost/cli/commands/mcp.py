@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from gpucost.api.tools.api_questions import ApiQuestion, AskApi
     from gpucost.cli.remote.api_client import RemoteApi
-    from gpucost.ledger import Ledger
+    from gpucost.ledger.ledger import Ledger
     from gpucost.service.advisor.advisor_service import AdvisorService
 
 

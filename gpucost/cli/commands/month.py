@@ -23,7 +23,7 @@ from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import HOUR_MS, Month, Window
 
 if TYPE_CHECKING:
-    from gpucost.ledger import Ledger
+    from gpucost.ledger.ledger import Ledger
     from gpucost.reports.month.model import ClosePreview, MonthStatus
 
 
@@ -284,7 +284,7 @@ def adjust(
 
     The team must be known, and the job in the ledger, so that no amount lands on a misspelt name.
     """
-    from gpucost.ledger import MonthOpen
+    from gpucost.ledger.db.records import MonthOpen
     from gpucost.reports.base.display import visible
     from gpucost.service.reporting.team_names import allowed_teams
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gpucost.api.runtime import ClusterFollower, ServiceRuntime
     from gpucost.api.webhook.ipc import Answering, Tell
     from gpucost.api.webhook.supervisor import WebhookProcess
-    from gpucost.ledger import Ledger
+    from gpucost.ledger.ledger import Ledger
     from gpucost.pricing.price_book import PriceBook
     from gpucost.service.advisor.advisor_service import AdvisorService
     from gpucost.service.advisor.status import AdvisorStatus

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gpucost.cli.remote.api_client import RemoteApi
     from gpucost.cli.remote.server_target import ServerTarget
     from gpucost.domain.time import Month
-    from gpucost.ledger import Ledger
+    from gpucost.ledger.ledger import Ledger
     from gpucost.pricing.price_book import PriceBook
     from gpucost.service.reporting.report_service import ReportService
     from gpucost.service.settings.model import Settings

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from gpucost.domain.time import Window
-    from gpucost.ledger import Ledger
+    from gpucost.ledger.ledger import Ledger
 
 _MOST_NODES = 3
 _CONTROL = re.compile(

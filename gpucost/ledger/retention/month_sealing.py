@@ -22,8 +22,8 @@ from gpucost.domain.time import Month
 from gpucost.ledger.db.audit_trail import SEALS, UNSEALS, seal_detail
 from gpucost.ledger.db.database import LedgerDatabase
 from gpucost.ledger.db.digest import seal_digest
-from gpucost.ledger.db.dimensions import check_text
 from gpucost.ledger.db.records import LedgerState, MonthSeal, SealRefused, VerifyFinding
+from gpucost.ledger.db.stored_values import check_text
 from gpucost.ledger.db.tables import (
     DAY_LINE,
     LEDGER_WINDOW,

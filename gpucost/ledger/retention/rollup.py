@@ -42,7 +42,6 @@ from gpucost.domain.time import DAY_MS, Month, Window
 from gpucost.ledger.db.audit_trail import FOLDS, fold_detail
 from gpucost.ledger.db.database import LedgerDatabase, insert_rows
 from gpucost.ledger.db.digest import folded_month_digest
-from gpucost.ledger.db.dimensions import check_text
 from gpucost.ledger.db.records import (
     FoldRefused,
     LedgerState,
@@ -57,6 +56,7 @@ from gpucost.ledger.db.store_tables import (
     NOTIFY_CONVERSATION,
     NOTIFY_POST,
 )
+from gpucost.ledger.db.stored_values import check_text
 from gpucost.ledger.db.tables import (
     FOLD_BEGUN,
     FOLDED_DAY,

@@ -23,8 +23,8 @@ from gpucost.domain.errors import InputError, LedgerError, shorten
 from gpucost.domain.time import MINUTE_MS, SECOND_MS, iso
 from gpucost.ledger.db.audit_trail import ISSUE, REVOCATION, grants
 from gpucost.ledger.db.database import LedgerDatabase
-from gpucost.ledger.db.dimensions import check_int64, check_text
 from gpucost.ledger.db.store_tables import API_KEY
+from gpucost.ledger.db.stored_values import check_int64, check_text
 from gpucost.ledger.usage.writer import record
 
 LONGEST_NOTE = 1_000

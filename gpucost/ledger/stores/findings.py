@@ -20,7 +20,7 @@ from gpucost.contract.frames import MAX_TEXT
 from gpucost.domain.errors import InputError, LedgerConflict
 from gpucost.domain.scope import Scope
 from gpucost.domain.time import DAY_MS, iso
-from gpucost.ledger.db.dimensions import check_int64, check_text, in_clusters
+from gpucost.ledger.db.dimensions import in_clusters
 from gpucost.ledger.db.records import (
     NEXT_EPISODE,
     FindingEvent,
@@ -29,6 +29,7 @@ from gpucost.ledger.db.records import (
     FindingSum,
 )
 from gpucost.ledger.db.store_tables import FINDING, FINDING_EVENT
+from gpucost.ledger.db.stored_values import check_int64, check_text
 
 MOST_PER_PAGE = 1_000
 LONGEST_MUTE_MS = 366 * DAY_MS

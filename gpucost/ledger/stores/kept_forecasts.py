@@ -16,8 +16,9 @@ from gpucost.attribution.usage_lines import storable_text
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import DAY_MS, Month
 from gpucost.ledger.db.database import LedgerDatabase
-from gpucost.ledger.db.dimensions import check_ms, insert_new
+from gpucost.ledger.db.dimensions import insert_new
 from gpucost.ledger.db.store_tables import KEPT_FORECAST
+from gpucost.ledger.db.stored_values import check_ms
 
 KEPT_MS = 400 * DAY_MS
 

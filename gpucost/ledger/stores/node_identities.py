@@ -14,8 +14,9 @@ from gpucost.attribution.usage_lines import storable_text
 from gpucost.domain.rates import NodeIdentity
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.ledger.db.database import LedgerDatabase
-from gpucost.ledger.db.dimensions import check_text, in_clusters, insert_new
+from gpucost.ledger.db.dimensions import in_clusters, insert_new
 from gpucost.ledger.db.store_tables import NODE_IDENTITY
+from gpucost.ledger.db.stored_values import check_text
 
 N = NODE_IDENTITY.c
 _COLUMNS = (N.cluster, N.node, N.provider_id)

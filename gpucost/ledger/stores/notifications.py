@@ -13,8 +13,9 @@ from sqlalchemy import Connection, and_, delete, func, insert, or_, select
 from gpucost.domain.errors import LedgerUnavailable
 from gpucost.domain.time import DAY_MS
 from gpucost.ledger.db.database import LedgerDatabase
-from gpucost.ledger.db.dimensions import check_int64, check_text, chunked
+from gpucost.ledger.db.dimensions import chunked
 from gpucost.ledger.db.store_tables import ALERT_GROUP
+from gpucost.ledger.db.stored_values import check_int64, check_text
 from gpucost.ledger.stores import outbox
 from gpucost.notify.notices import Conversation, NoticeDelivery
 from gpucost.notify.sending.delivery import ChannelBacklog, DeadDelivery, OutgoingDelivery

@@ -18,8 +18,9 @@ from sqlalchemy import Connection, Row, and_, bindparam, case, delete, func, ins
 from gpucost.attribution.usage_lines import storable_text
 from gpucost.domain.errors import InputError
 from gpucost.domain.time import DAY_MS, HOUR_MS
-from gpucost.ledger.db.dimensions import check_ms, check_text, chunked
+from gpucost.ledger.db.dimensions import chunked
 from gpucost.ledger.db.store_tables import NOTIFY_CONVERSATION, NOTIFY_POST
+from gpucost.ledger.db.stored_values import check_ms, check_text
 from gpucost.notify.message import NotificationMessage, UnreadableMessage, message_from_json, message_to_json
 from gpucost.notify.notices import Conversation, DeliveryAct, NoticeDelivery, NoticeKind
 from gpucost.notify.sending.delivery import ChannelBacklog, DeadDelivery, OutgoingDelivery

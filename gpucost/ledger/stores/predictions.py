@@ -14,13 +14,9 @@ from sqlalchemy import Connection, bindparam, delete, func, select, update
 from gpucost.attribution.usage_lines import storable_text
 from gpucost.domain.errors import InputError
 from gpucost.domain.time import DAY_MS
-from gpucost.ledger.db.dimensions import (
-    check_ms,
-    check_text,
-    chunked,
-    insert_new,
-)
+from gpucost.ledger.db.dimensions import chunked, insert_new
 from gpucost.ledger.db.store_tables import WAIT_PREDICTION
+from gpucost.ledger.db.stored_values import check_ms, check_text
 
 KEPT_MS = 90 * DAY_MS
 MOST_FORETOLD = 5_000

@@ -18,8 +18,8 @@ from gpucost.access.sessions import SessionRecord
 from gpucost.domain.time import HOUR_MS, iso
 from gpucost.ledger.db.audit_trail import LOGIN, LOGOUT
 from gpucost.ledger.db.database import LedgerDatabase
-from gpucost.ledger.db.dimensions import check_text
 from gpucost.ledger.db.store_tables import LOGIN_SESSION
+from gpucost.ledger.db.stored_values import check_text
 from gpucost.ledger.stores.api_keys import LONGEST_NOTE
 from gpucost.ledger.usage.writer import record
 

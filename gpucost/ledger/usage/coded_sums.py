@@ -19,46 +19,17 @@ from sqlalchemy import BigInteger, Connection, Select, Table, func, select
 from sqlalchemy.sql.selectable import Subquery
 
 from gpucost.attribution.apportion import Ints
-from gpucost.contract.frames import PEAKS
 from gpucost.domain.errors import LedgerError
 from gpucost.domain.money import INT64_MAX
 from gpucost.ledger.db.dimensions import among
+from gpucost.ledger.usage.day_totals import LARGEST, Numbers, summed
 from gpucost.ledger.usage.lines import LineMeasure
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-LEAST, LARGEST = frozenset(("first_ms",)), frozenset(("last_ms", *PEAKS))
 _ROOM = 1 << 62
 _PART = 500
-
-Numbers = Mapping[str, LineMeasure]
-
-
-def summed(keys: Sequence[Ints], numbers: Numbers, most: int) -> tuple[list[Ints], dict[str, LineMeasure]]:
-    """The distinct ``keys``, sorted, and the sums of ``numbers``: null where all of a group is. Raises
-    OverflowError where a sum could be more than ``most``."""
-    order = np.lexsort(keys[::-1])
-    if not len(order):
-        return [key[:0] for key in keys], dict(numbers)
-    sorted_keys = [key[order] for key in keys]
-    begins = np.flatnonzero(
-        np.concatenate(([True], np.any([key[1:] != key[:-1] for key in sorted_keys], axis=0)))
-    )
-    found = {}
-    for name, number in numbers.items():
-        values, missing = number.values[order], number.missing[order]
-        if name in LEAST:
-            # A missing one counts as 0, which is below all others: no least is ever missing.
-            total = np.minimum.reduceat(values, begins)
-        elif name in LARGEST:
-            total = np.maximum.reduceat(values, begins)
-        else:
-            if values.any() and float(np.add.reduceat(values.astype(np.float64), begins).max()) > most:
-                raise OverflowError(name)
-            total = np.add.reduceat(values, begins)
-        found[name] = LineMeasure(total, np.logical_and.reduceat(missing, begins))
-    return [key[begins] for key in sorted_keys], found
 
 
 def coded_frame(

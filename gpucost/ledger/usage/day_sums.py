@@ -5,10 +5,9 @@ that ``query.aggregate`` has. A day has such rows, all of them, or none: then it
 and the lines themselves are read. So a ledger of before needs no long migration, and a day that cannot be
 added up does no harm.
 
-``sums_of_windows`` adds up lines that are to be written, without a database, and compares what a day sums to
-with what is recorded of its windows, each time. ``write`` is called in the transaction that writes the lines,
-by the cluster's one writer. New windows are added to their day. Where a window was replaced the day is added
-up anew from its lines: a least or a largest value cannot be taken back.
+``day_totals`` adds up lines that are to be written. ``write`` is called in the transaction that writes the
+lines, by the cluster's one writer. New windows are added to their day. Where a window was replaced the day is
+added up anew from its lines: a least or a largest value cannot be taken back.
 
 ``add_up`` does a day of before; ``pending`` says which there are. ``close`` gives the days of a month that is
 closed a digest, with which the triggers let nobody change them any more; ``verify`` adds every day up again.
@@ -16,9 +15,7 @@ closed a digest, with which the triggers let nobody change them any more; ``veri
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,12 +23,10 @@ from sqlalchemy import Connection, Select, and_, delete, func, insert, select, u
 
 from gpucost.attribution.apportion import Ints
 from gpucost.contract.frames import SIGNAL_MEASURES
-from gpucost.domain.buckets import Bucket
-from gpucost.domain.errors import LedgerError
 from gpucost.domain.money import INT64_MAX
 from gpucost.domain.time import DAY_MS, Month, Window
 from gpucost.ledger.db.database import add_rows, insert_filled
-from gpucost.ledger.db.digest import content_key, usage_day_digest
+from gpucost.ledger.db.digest import usage_day_digest
 from gpucost.ledger.db.dimensions import among, known, resolve
 from gpucost.ledger.db.records import VerifyFinding
 from gpucost.ledger.db.tables import (
@@ -46,132 +41,19 @@ from gpucost.ledger.db.tables import (
 )
 from gpucost.ledger.sealed.sealed_reader import sealed_months
 from gpucost.ledger.usage import query, reader
-from gpucost.ledger.usage.coded_sums import LARGEST, LEAST, Numbers, summed
-from gpucost.ledger.usage.lines import HOLDER_KEY_COLUMNS, UNIT_COLUMNS, CapacityTotals, LineMeasure
+from gpucost.ledger.usage.day_totals import (
+    DAY_MEASURES,
+    LARGEST,
+    LEAST,
+    MOST_OF_DAY,
+    NO_LINES,
+    AddedLines,
+    DaySums,
+    Names,
+)
+from gpucost.ledger.usage.lines import LineMeasure
 
 W, V, L, D, S = LEDGER_WINDOW.c, WINDOW_VERSION.c, USAGE_LINE.c, USAGE_DAY.c, DAY_LINE.c
-
-DAY_MEASURES = ("board_ms", "nano", "unpriced_ms", "first_ms", "last_ms", *SIGNAL_MEASURES)
-_AT = {name: at for at, name in enumerate(("unit", "holder", "rate", "bucket", *DAY_MEASURES))}
-_NODE = UNIT_COLUMNS.index("node")
-_POD = HOLDER_KEY_COLUMNS.index("pod")  # and pod_uid after it
-_CAPACITY = tuple(str(bucket) for bucket in Bucket if bucket.is_capacity)
-
-# A row that begins with no more than the one, and to which each of some thousand windows adds no more than
-# the other, stays within 64 bits.
-_MOST, _MOST_ADDED = INT64_MAX // 2, INT64_MAX // 10_000
-
-Names = tuple[Any, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class DaySums:
-    """What lines of a day sum to. A row is the keys of unit, holder and rate, bucket and DAY_MEASURES;
-    ``units`` and ``holders`` are the names behind the keys, without node and pod."""
-
-    rows: Sequence[tuple[Any, ...]]
-    units: Mapping[str, Names]
-    holders: Mapping[str, Names]
-
-    @property
-    def capacity(self) -> tuple[int, int, int, int]:
-        """board_ms, unknown_ms, unpriced_ms and nano, as windows record them."""
-        rows = [row for row in self.rows if row[_AT["bucket"]] in _CAPACITY]
-        unknown = sum(row[_AT["board_ms"]] for row in rows if row[_AT["bucket"]] == Bucket.UNKNOWN)
-        board_ms, unpriced_ms, nano = (
-            sum(row[_AT[name]] or 0 for row in rows) for name in ("board_ms", "unpriced_ms", "nano")
-        )
-        return board_ms, unknown, unpriced_ms, nano
-
-
-_NOTHING = DaySums((), {}, {})
-
-
-def day_of(window: Window) -> int:
-    """The start of the UTC day that a window starts in, in ms."""
-    return window.start_ms // DAY_MS * DAY_MS
-
-
-def without_node(unit: Names) -> Names:
-    return (*unit[:_NODE], "", *unit[_NODE + 1 :])
-
-
-def without_pod(holder: Names) -> Names:
-    return (*holder[:_POD], "", "", *holder[_POD + 2 :])
-
-
-def numbers_of(measures: Numbers) -> dict[str, LineMeasure]:
-    """DAY_MEASURES of lines with LINE_MEASURES."""
-    found, nano = dict(measures), measures["nano"]
-    unpriced = np.where(nano.missing, measures["board_ms"].values, 0)
-    found["unpriced_ms"] = LineMeasure(unpriced, np.zeros(len(unpriced), np.bool_))
-    # As query.TENSOR_OBSERVED.
-    tensor, sm = found["tensor_observed_ms"], found["sm_observed_ms"]
-    early = tensor.missing & ~found["tensor_active_ms"].missing
-    found["tensor_observed_ms"] = LineMeasure(
-        np.where(early, sm.values, tensor.values), np.where(early, sm.missing, tensor.missing)
-    )
-    return {name: found[name] for name in DAY_MEASURES}
-
-
-@dataclass(frozen=True, slots=True)
-class AddedLines:
-    """Lines of some windows, by position: of a unit, holder, rate and bucket, whose rows, keys and names are
-    beside them. ``day`` is the start of each line's day."""
-
-    day: Ints
-    unit: Ints
-    holder: Ints
-    rate: Ints
-    bucket: Ints
-    units: Sequence[Names]
-    holders: Sequence[Names]
-    rates: Sequence[str]
-    buckets: Sequence[str]
-    numbers: Numbers
-
-    def by_day(self, most: int) -> dict[int, DaySums]:
-        """Raises OverflowError as ``summed`` does."""
-        units, unit = _reduced(self.units, without_node)
-        holders, holder = _reduced(self.holders, without_pod)
-        positions = [self.day, unit[self.unit], holder[self.holder], self.rate, self.bucket]
-        keys, found = summed(positions, self.numbers, most)
-        columns = [number.plain().tolist() for number in found.values()]
-        unit_keys, holder_keys = [*units], [*holders]
-        names = (
-            [unit_keys[at] for at in keys[1].tolist()],
-            [holder_keys[at] for at in keys[2].tolist()],
-            [self.rates[at] for at in keys[3].tolist()],
-            [self.buckets[at] for at in keys[4].tolist()],
-        )
-        rows: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
-        for day, *row in zip(keys[0].tolist(), *names, *columns, strict=True):
-            rows[day].append(tuple(row))
-        return {day: DaySums(of_day, units, holders) for day, of_day in rows.items()}
-
-
-def _reduced(rows: Sequence[Names], reduce: Callable[[Names], Names]) -> tuple[dict[str, Names], Ints]:
-    """The distinct reduced rows by content key, and the position of each row's."""
-    place: dict[Names, int] = {}
-    positions = [place.setdefault(reduce(row), len(place)) for row in rows]
-    return {content_key(row): row for row in place}, np.array(positions, np.int64)
-
-
-def sums_of_windows(
-    cluster: str, windows: Sequence[tuple[Window, CapacityTotals]], lines: AddedLines
-) -> dict[int, DaySums] | None:
-    """The sums of the days of ``windows``, with what is recorded of each, over their ``lines``; None where
-    one could leave 64 bits. Raises LedgerError where the two differ."""
-    try:
-        sums = lines.by_day(_MOST_ADDED)
-    except OverflowError:
-        return None
-    recorded: dict[int, list[CapacityTotals]] = defaultdict(list)
-    for window, totals in windows:
-        recorded[day_of(window)].append(totals)
-    for day, of_day in recorded.items():
-        _conserve(cluster, day, sums.get(day, _NOTHING).capacity, of_day)
-    return {day: sums.get(day, _NOTHING) for day in recorded}
 
 
 def write(
@@ -205,16 +87,6 @@ _MERGED = {
     else "coalesce({0} + {1}, {0}, {1})"
     for name in DAY_MEASURES
 }
-
-
-def _conserve(cluster: str, day: int, found: Sequence[int], windows: Sequence[CapacityTotals]) -> None:
-    wanted = tuple(
-        sum(getattr(each, name) for each in windows)
-        for name in ("board_ms", "unknown_ms", "unpriced_ms", "nano")
-    )
-    if tuple(found) != wanted:
-        name = f"{cluster} {Window(day, day + DAY_MS)}"
-        raise LedgerError(f"{name}: the day would sum to {tuple(found)}, its windows to {wanted}")
 
 
 def _day_id(connection: Connection, cluster: str, day: int) -> int | None:
@@ -287,7 +159,7 @@ def _of_lines(connection: Connection, cluster: str, day: int) -> DaySums | None:
         return None
     query.sum_by_hash(connection)
     rows = connection.execute(_line_sums(windows)).all()
-    columns = list(zip(*rows, strict=True)) or [()] * len(_AT)
+    columns = list(zip(*rows, strict=True)) or [()] * (4 + len(DAY_MEASURES))
     unit_ids, holder_ids, rate_ids, buckets = (list(dict.fromkeys(column)) for column in columns[:4])
     unit, holder, rate, bucket = (
         _positions(values, column)
@@ -303,7 +175,7 @@ def _of_lines(connection: Connection, cluster: str, day: int) -> DaySums | None:
     days = np.full(len(rows), day, np.int64)
     lines = AddedLines(days, unit, holder, rate, bucket, units, holders, rates, buckets, numbers)
     try:
-        return lines.by_day(_MOST).get(day, _NOTHING)
+        return lines.by_day(MOST_OF_DAY).get(day, NO_LINES)
     except OverflowError:
         return None
 

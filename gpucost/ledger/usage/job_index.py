@@ -25,8 +25,9 @@ from gpucost.domain.errors import InputError
 from gpucost.domain.scope import Scope
 from gpucost.domain.time import Window
 from gpucost.ledger.db.database import LedgerDatabase
-from gpucost.ledger.db.dimensions import check_text, chunked, in_clusters
+from gpucost.ledger.db.dimensions import chunked, in_clusters
 from gpucost.ledger.db.store_tables import FINDING
+from gpucost.ledger.db.stored_values import check_text
 from gpucost.ledger.db.tables import ADJUSTMENT, HOLDER, LEDGER_WINDOW, SEALED_HOLDER, USAGE_LINE
 from gpucost.ledger.usage.query import own_teams, visible
 

@@ -22,7 +22,7 @@ from gpucost.domain.buckets import Bucket
 from gpucost.domain.errors import InputError
 from gpucost.domain.rates import Rate
 from gpucost.domain.time import Window
-from gpucost.ledger.db.dimensions import check_int64
+from gpucost.ledger.db.stored_values import check_int64
 
 UNIT_COLUMNS = tuple(UNIT_NAMES)
 HOLDER_KEY_COLUMNS = (*(column.name for column in HOLDER_COLUMNS), "team")

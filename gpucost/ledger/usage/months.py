@@ -16,7 +16,7 @@ from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import Month, Window
 from gpucost.ledger.db.audit_trail import ADJUSTS, CHARGES, CLOSES, adjustment_event
 from gpucost.ledger.db.digest import adjustment_digest, content_key, month_digest
-from gpucost.ledger.db.dimensions import check_int64, check_text, in_clusters
+from gpucost.ledger.db.dimensions import in_clusters
 from gpucost.ledger.db.records import (
     Adjustment,
     CloseRefused,
@@ -26,6 +26,7 @@ from gpucost.ledger.db.records import (
     MonthOpen,
     WindowInfo,
 )
+from gpucost.ledger.db.stored_values import check_int64, check_text
 from gpucost.ledger.db.tables import (
     ADJUSTMENT,
     LEDGER_WINDOW,

@@ -16,7 +16,8 @@ from sqlalchemy.sql.selectable import Subquery
 from gpucost.domain.errors import InputError
 from gpucost.domain.scope import Scope
 from gpucost.ledger.db.database import LedgerDatabase
-from gpucost.ledger.db.dimensions import check_text, in_clusters
+from gpucost.ledger.db.dimensions import in_clusters
+from gpucost.ledger.db.stored_values import check_text
 from gpucost.ledger.db.tables import HOLDER, LEDGER_WINDOW, SEALED_HOLDER, UNIT, USAGE_LINE
 from gpucost.ledger.usage.query import own_teams, visible
 

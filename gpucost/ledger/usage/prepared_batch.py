@@ -24,8 +24,8 @@ from gpucost.contract.frames import LINE_MEASURES, PROGRESS
 from gpucost.domain.errors import DataProblem, InputError, LedgerConflict
 from gpucost.domain.time import Month, Window, iso
 from gpucost.ledger.db.digest import content_key, line_texts, window_digest
-from gpucost.ledger.db.dimensions import are_texts, check_int64, check_text, month_of
-from gpucost.ledger.usage.day_sums import AddedLines, DaySums, day_of, numbers_of, sums_of_windows
+from gpucost.ledger.db.stored_values import are_texts, check_int64, check_text, month_of
+from gpucost.ledger.usage.day_totals import AddedLines, DaySums, day_of, numbers_of, sums_of_windows
 from gpucost.ledger.usage.lines import (
     BUCKET_NAMES,
     HOLDER_KEY_COLUMNS,

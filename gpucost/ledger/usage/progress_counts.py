@@ -20,8 +20,9 @@ from sqlalchemy import BigInteger, Connection, Select, case, cast, func, select
 from gpucost.domain.buckets import Bucket
 from gpucost.domain.scope import Scope
 from gpucost.domain.time import Window
-from gpucost.ledger.db.dimensions import check_text, chunked, in_clusters
+from gpucost.ledger.db.dimensions import chunked, in_clusters
 from gpucost.ledger.db.records import JOB_KEY_COLUMNS
+from gpucost.ledger.db.stored_values import check_text
 from gpucost.ledger.db.tables import HOLDER, LEDGER_WINDOW, PROGRESS_LINE, USAGE_LINE
 from gpucost.ledger.sealed.sealed_reader import SealedStore
 

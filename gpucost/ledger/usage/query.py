@@ -45,7 +45,8 @@ from gpucost.ledger.db.tables import (
 )
 from gpucost.ledger.sealed.sealed_reader import SealedStore
 from gpucost.ledger.usage import reader
-from gpucost.ledger.usage.coded_sums import LARGEST, added, coded_frame, rows_of, sealed_frame
+from gpucost.ledger.usage.coded_sums import added, coded_frame, rows_of, sealed_frame
+from gpucost.ledger.usage.day_totals import LARGEST
 from gpucost.ledger.usage.lines import HOLDER_KEY_COLUMNS, UNIT_COLUMNS
 
 # The share of a GPU that one unit is: integers, to group by but not to filter on.

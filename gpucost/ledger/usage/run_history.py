@@ -19,7 +19,7 @@ from gpucost.domain.errors import InputError
 from gpucost.domain.scope import Scope
 from gpucost.domain.time import DAY_MS, SECOND_MS, Window
 from gpucost.ledger.db.database import LedgerDatabase
-from gpucost.ledger.db.dimensions import check_text
+from gpucost.ledger.db.stored_values import check_text
 from gpucost.ledger.db.tables import (
     FOLDED_DAY,
     HOLDER,

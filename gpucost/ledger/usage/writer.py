@@ -64,6 +64,7 @@ from gpucost.ledger.db.tables import (
 )
 from gpucost.ledger.sealed.sealed_reader import sealed_months
 from gpucost.ledger.usage import day_sums, reader
+from gpucost.ledger.usage.day_totals import day_of
 from gpucost.ledger.usage.lines import BUCKET_NAMES, Objects
 from gpucost.ledger.usage.prepared_batch import PreparedBatch, PreparedWindow
 
@@ -326,8 +327,8 @@ def _write_lines(connection: Connection, prepared: PreparedBatch, window_ids: Ma
 def _write_days(connection: Connection, prepared: PreparedBatch, changes: Sequence[_WindowChange]) -> None:
     """The sums of the days that have new lines."""
     new = [change for change in changes if change.old is None]
-    added = Counter(day_sums.day_of(change.new.window) for change in new)
-    replaced = {day_sums.day_of(change.new.window) for change in changes if change.old is not None}
+    added = Counter(day_of(change.new.window) for change in new)
+    replaced = {day_of(change.new.window) for change in changes if change.old is not None}
     sums = prepared.sums_of([change.position for change in new]) if new else {}
     day_sums.write(connection, prepared.cluster, added, replaced, sums)
 

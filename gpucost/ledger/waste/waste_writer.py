@@ -15,8 +15,9 @@ from gpucost.domain.errors import InputError, LedgerConflict, LinesOutdated, Mon
 from gpucost.domain.time import Month, Window
 from gpucost.ledger.db.database import insert_rows
 from gpucost.ledger.db.digest import content_key, waste_digest
-from gpucost.ledger.db.dimensions import check_text, known
+from gpucost.ledger.db.dimensions import known
 from gpucost.ledger.db.records import LedgerState, WasteOfWindow
+from gpucost.ledger.db.stored_values import check_text
 from gpucost.ledger.db.tables import (
     HOLDER,
     LEDGER_WINDOW,

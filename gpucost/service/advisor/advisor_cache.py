@@ -18,7 +18,7 @@ from gpucost.advisor.wait.forecast_skill import (
 )
 from gpucost.advisor.wait.run_times import PastUse, name_pattern
 from gpucost.cluster.objects.jobs import JobManifest
-from gpucost.ledger import WaitPrediction
+from gpucost.ledger.stores.predictions import WaitPrediction
 
 
 class PredictionOutcome(StrEnum):

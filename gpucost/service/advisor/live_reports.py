@@ -15,7 +15,7 @@ from gpucost.domain.errors import InputError
 from gpucost.domain.scope import Scope
 from gpucost.domain.time import iso
 from gpucost.kube.parse.collections import collections
-from gpucost.ledger import WaitPrediction
+from gpucost.ledger.stores.predictions import WaitPrediction
 from gpucost.ledger.usage.job_index import JobQuery
 from gpucost.reports.live.nodes_now import NodesNow, build_nodes, only_node
 from gpucost.reports.live.queues_now import QueuesNow, StartEstimate, WaitingJob, build_queues, only_queue

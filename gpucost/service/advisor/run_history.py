@@ -16,8 +16,8 @@ from gpucost.advisor.wait.run_times import (
 )
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import DAY_MS, Window
-from gpucost.ledger import JobUse, Ledger
-from gpucost.ledger.usage.run_history import LONGEST_MS, learnt
+from gpucost.ledger.ledger import Ledger
+from gpucost.ledger.usage.run_history import LONGEST_MS, JobUse, learnt
 
 
 def run_times_of(ledger: Ledger, cluster: str) -> RunTimes:

@@ -20,7 +20,8 @@ from gpucost.cluster.objects.state import ClusterState
 from gpucost.detectors.engine.lifecycle import FindingLife
 from gpucost.detectors.findings import SubjectKind
 from gpucost.domain.errors import GpuCostError, shorten
-from gpucost.ledger import Ledger, WaitPrediction
+from gpucost.ledger.ledger import Ledger
+from gpucost.ledger.stores.predictions import WaitPrediction
 from gpucost.service.advisor.advisor_cache import given_of, outcome_of
 from gpucost.service.advisor.advisor_service import AdvisorService, NoState
 from gpucost.service.advisor.run_history import past_uses_of

@@ -12,8 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from gpucost.detectors.engine.lifecycle import FindingLife
 from gpucost.detectors.findings import Finding
-from gpucost.ledger import FindingRecord
-from gpucost.ledger.db.records import NEXT_EPISODE
+from gpucost.ledger.db.records import NEXT_EPISODE, FindingRecord
 
 _FINDING = TypeAdapter(Finding)
 

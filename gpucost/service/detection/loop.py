@@ -16,7 +16,7 @@ from gpucost.cluster.views.overview import ClusterOverview
 from gpucost.detectors.findings import WastePattern, WithheldFinding
 from gpucost.domain.errors import GpuCostError
 from gpucost.domain.time import Window
-from gpucost.ledger import WindowInfo
+from gpucost.ledger.db.records import WindowInfo
 from gpucost.reports.base.display import visible
 from gpucost.service.detection.runner import DetectorRun, DetectorRunner
 from gpucost.service.detection.waste_accounting import WasteAccounting

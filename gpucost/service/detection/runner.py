@@ -47,7 +47,8 @@ from gpucost.detectors.inputs.detector_facts import PastWork
 from gpucost.detectors.rule_settings import RuleSettings
 from gpucost.domain.errors import LedgerConflict
 from gpucost.domain.time import HOUR_MS, Window
-from gpucost.ledger import FindingEvent, FindingRecord, Ledger
+from gpucost.ledger.db.records import FindingEvent, FindingRecord
+from gpucost.ledger.ledger import Ledger
 from gpucost.ledger.stores.findings import SERVICE
 from gpucost.service.detection.finding_records import is_readable, life_of, record_of
 from gpucost.service.detection.waste_accounting import PastServers, look

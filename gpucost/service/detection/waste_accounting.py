@@ -58,7 +58,8 @@ from gpucost.domain.errors import (
 from gpucost.domain.jobs import JobKind, WorkloadClass, workload_class
 from gpucost.domain.scope import Scope
 from gpucost.domain.time import DAY_MS, Window
-from gpucost.ledger import Ledger, WasteOfWindow, WindowInfo
+from gpucost.ledger.db.records import WasteOfWindow, WindowInfo
+from gpucost.ledger.ledger import Ledger
 from gpucost.service.ingest.batch_reader import AttributionRules, attribute_windows
 from gpucost.service.ingest.pipeline import OnWindow, nobody
 from gpucost.service.ingest.status import WindowFailure

@@ -9,15 +9,9 @@ from dataclasses import dataclass
 
 from gpucost.domain.errors import LedgerError
 from gpucost.domain.time import DAY_MS, MINUTE_MS, SECOND_MS, Month
-from gpucost.ledger import (
-    DayAddedUp,
-    FoldRefused,
-    Ledger,
-    MonthRollup,
-    MonthSeal,
-    PruningResult,
-    SealRefused,
-)
+from gpucost.ledger.db.records import FoldRefused, MonthRollup, MonthSeal, PruningResult, SealRefused
+from gpucost.ledger.ledger import Ledger
+from gpucost.ledger.retention.rollup import DayAddedUp
 from gpucost.service.ingest.status import LoopStatus
 from gpucost.service.settings.model import RetentionSettings
 from gpucost.settings.types import milliseconds

@@ -17,7 +17,8 @@ from gpucost.domain.buckets import NO_TEAM, Bucket
 from gpucost.domain.errors import InputError
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, MINUTE_MS, Month, Window
-from gpucost.ledger import Ledger, LedgerState
+from gpucost.ledger.db.records import LedgerState
+from gpucost.ledger.ledger import Ledger
 from gpucost.ledger.stores.predictions import MOST_FORETOLD
 from gpucost.notify.compose.digest import digest_key, digest_notice
 from gpucost.notify.compose.links import MessageLinks

@@ -14,7 +14,8 @@ from gpucost.detectors.engine.lifecycle import FindingLifeState
 from gpucost.domain.errors import InputError
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, MINUTE_MS
-from gpucost.ledger import FindingRecord, Ledger
+from gpucost.ledger.db.records import FindingRecord
+from gpucost.ledger.ledger import Ledger
 from gpucost.ledger.stores.notifications import KEPT_MS
 from gpucost.notify.alertmanager import MOST_ALERTS, AlertmanagerAlert, AlertmanagerGroup, decoded, parse
 from gpucost.notify.compose.alert import alert_key, forgotten, of_group, with_alerts

@@ -13,7 +13,7 @@ from functools import partial
 
 from gpucost.domain.errors import GpuCostError
 from gpucost.domain.time import DAY_MS
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.notify.notices import Conversation, Notice, NoticeKind
 from gpucost.notify.routes import HeldNotice, HoldReason, RoutingRules, decide
 from gpucost.notify.sending.delivery import SenderStatus

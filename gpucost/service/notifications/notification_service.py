@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.notify.routes import RoutingRules
 from gpucost.notify.sending.sender import NoticeSender
 from gpucost.service.notifications.loop import (

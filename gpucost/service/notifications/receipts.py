@@ -16,7 +16,9 @@ from gpucost.cluster.objects.state import ClusterState
 from gpucost.domain.errors import InputError, SourceError
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Window, iso
-from gpucost.ledger import Ledger, LedgerState, NamedJob
+from gpucost.ledger.db.records import LedgerState
+from gpucost.ledger.ledger import Ledger
+from gpucost.ledger.usage.job_index import NamedJob
 from gpucost.notify.compose.links import MessageLinks
 from gpucost.notify.compose.receipt import day_key, day_notice, receipt_key, receipt_notice
 from gpucost.notify.notices import Conversation, Notice

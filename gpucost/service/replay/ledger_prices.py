@@ -16,7 +16,7 @@ from gpucost.domain.buckets import Bucket
 from gpucost.domain.errors import InputError
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import Window
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 
 
 class LedgerRateSpan(NamedTuple):

@@ -49,7 +49,7 @@ from gpucost.domain.errors import InputError
 from gpucost.domain.gpu import ResourceCatalog, ShareBasis, parse_product
 from gpucost.domain.jobs import JobKind, WorkloadClass, workload_class
 from gpucost.domain.time import DAY_MS, MINUTE_MS, Window
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.service.replay.ledger_prices import observed_prices
 from gpucost.service.replay.observed_volcano import ObservedVolcano, observed_volcano
 from gpucost.telemetry.interval_source import IntervalSource

@@ -27,7 +27,7 @@ from gpucost.domain.errors import InputError
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.text import named_first
 from gpucost.domain.time import DAY_MS, HOUR_MS, Window, iso
-from gpucost.ledger import WindowInfo
+from gpucost.ledger.db.records import WindowInfo
 from gpucost.reports.base import display
 from gpucost.reports.base.values import STEP
 from gpucost.reports.month.budget_status import (

@@ -48,8 +48,8 @@ from gpucost.domain.money import round_half_even
 from gpucost.domain.rates import Rate
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import HOUR_MS, Month, Window
-from gpucost.ledger import Ledger, MonthCharges
-from gpucost.ledger.db.records import LedgerState
+from gpucost.ledger.db.records import LedgerState, MonthCharges
+from gpucost.ledger.ledger import Ledger
 from gpucost.reports.charges.charge_previews import (
     ChargebackPreview,
     PreviewAmount,

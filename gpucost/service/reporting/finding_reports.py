@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from gpucost.detectors.findings import WithheldFinding
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import iso, parse_day_or_instant
-from gpucost.ledger import FindingRecord, FindingState, FindingSum, Ledger
+from gpucost.ledger.db.records import FindingRecord, FindingState, FindingSum
+from gpucost.ledger.ledger import Ledger
 from gpucost.reports.waste.findings import (
     EventRow,
     FindingAcknowledgement,

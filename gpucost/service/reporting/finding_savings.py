@@ -12,7 +12,7 @@ from gpucost.detectors.findings import SubjectKind
 from gpucost.domain.buckets import NO_TEAM, Bucket
 from gpucost.domain.scope import Scope
 from gpucost.domain.time import DAY_MS, Month, Window
-from gpucost.ledger import FindingRecord, FindingState
+from gpucost.ledger.db.records import FindingRecord, FindingState
 from gpucost.reports.month.change_causes import SpanLines
 from gpucost.reports.month.inputs import span_time
 from gpucost.reports.month.savings_report import (

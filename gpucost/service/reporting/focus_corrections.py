@@ -11,7 +11,8 @@ from gpucost.domain.buckets import Bucket
 from gpucost.domain.money import round_half_even
 from gpucost.domain.scope import Scope
 from gpucost.domain.time import HOUR_MS, Month
-from gpucost.ledger import Adjustment, Ledger, LedgerState
+from gpucost.ledger.db.records import Adjustment, LedgerState
+from gpucost.ledger.ledger import Ledger
 from gpucost.reports.focus.charge_corrections import ChargeAmounts, ChargeCorrection, CorrectionOrigin
 from gpucost.reports.focus.charge_rows import HolderKey, resource_of, sku_price
 from gpucost.reports.focus.exact_products import json_text

@@ -22,7 +22,7 @@ from gpucost.domain.money import plain
 from gpucost.domain.rates import Rate
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.reports.focus.charge_corrections import (
     CorrectionStyle,
     UnusedCommitment,

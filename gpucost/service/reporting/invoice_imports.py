@@ -32,7 +32,8 @@ from gpucost.domain.money import plain
 from gpucost.domain.rates import NodeIdentity
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window
-from gpucost.ledger import Adjustment, Ledger, MonthOpen
+from gpucost.ledger.db.records import Adjustment, MonthOpen
+from gpucost.ledger.ledger import Ledger
 from gpucost.reports.focus.exact_products import dealt
 from gpucost.reports.focus.invoice_lines import InvoiceLine, RefusedLine, invoice_lines
 from gpucost.reports.focus.invoice_reconciliation import (

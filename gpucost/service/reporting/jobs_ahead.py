@@ -19,8 +19,8 @@ from gpucost.advisor.wait.run_times import RunTimes
 from gpucost.domain.buckets import Bucket
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import DAY_MS, Window
-from gpucost.ledger import JobRun, WaitPrediction
-from gpucost.ledger.usage.run_history import learnt
+from gpucost.ledger.stores.predictions import WaitPrediction
+from gpucost.ledger.usage.run_history import JobRun, learnt
 from gpucost.reports.month.work_ahead import AheadJob, times_left
 from gpucost.service.reporting.report_service import ReportService
 

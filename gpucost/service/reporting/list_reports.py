@@ -6,8 +6,7 @@ from gpucost.domain.errors import InputError
 from gpucost.domain.scope import Scope
 from gpucost.domain.text import did_you_mean
 from gpucost.domain.time import DAY_MS, Month, Window, iso
-from gpucost.ledger import NamedJob
-from gpucost.ledger.usage.job_index import MOST_NAMED, JobQuery
+from gpucost.ledger.usage.job_index import MOST_NAMED, JobQuery, NamedJob
 from gpucost.ledger.usage.name_search import LEAST_TEXT
 from gpucost.pricing.price_book import PriceBook
 from gpucost.reports.base.values import CostAmount

@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import Month, Window, iso
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.reports.base.values import CostAmount
 from gpucost.reports.month.model import (
     CloseAmount,

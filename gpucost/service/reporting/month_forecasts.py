@@ -14,7 +14,8 @@ from itertools import zip_longest
 from gpucost.domain.buckets import UNALLOCATED, Bucket
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window, iso, parse_instant
-from gpucost.ledger import KeptForecast, WindowInfo
+from gpucost.ledger.db.records import WindowInfo
+from gpucost.ledger.stores.kept_forecasts import KeptForecast
 from gpucost.reports.base.values import STEP
 from gpucost.reports.month.model import CAPACITY_BUCKETS
 from gpucost.reports.month.month_end import (

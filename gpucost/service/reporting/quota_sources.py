@@ -34,7 +34,7 @@ from gpucost.domain.errors import ErrorRemark, InputError
 from gpucost.domain.gpu import ResourceCatalog, ShareBasis, parse_product
 from gpucost.domain.scope import Scope
 from gpucost.domain.time import DAY_MS, Month, Window
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.reports.charges.charge_previews import WaitingDemand, WaitingTime
 from gpucost.telemetry.interval_source import IntervalSource
 

@@ -17,15 +17,15 @@ from gpucost.domain.buckets import HOLDER_OF_BUCKET, Bucket
 from gpucost.domain.errors import ErrorRemark, InputError, LedgerUnavailable
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import DAY_MS, Month, Window, parse_instant
-from gpucost.ledger import (
+from gpucost.ledger.db.records import (
     Adjustment,
     AssessmentCounts,
     FindingRecord,
-    Ledger,
     LedgerState,
     MonthInfo,
     WindowInfo,
 )
+from gpucost.ledger.ledger import Ledger
 from gpucost.reports.base.frame_sums import prepare, total
 from gpucost.reports.base.values import CostAmount
 from gpucost.reports.month.allocations import (

@@ -14,7 +14,7 @@ from gpucost.domain.errors import InputError
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.text import named_first
 from gpucost.domain.time import Month
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 
 _MOST_NAMED = 100
 _NOBODY = frozenset({"", NO_TEAM, *HOLDER_OF_BUCKET.values()})

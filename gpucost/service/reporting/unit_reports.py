@@ -12,8 +12,8 @@ from gpucost.domain.buckets import Bucket
 from gpucost.domain.errors import InputError
 from gpucost.domain.scope import Scope
 from gpucost.domain.time import Window
-from gpucost.ledger import Ledger
 from gpucost.ledger.db.records import JOB_KEY_COLUMNS
+from gpucost.ledger.ledger import Ledger
 from gpucost.ledger.usage.progress_counts import COUNT_COLUMNS
 from gpucost.reports.base.unit_costs import JobUnitCost, ProgressFacts, idle_share, unit_cost
 

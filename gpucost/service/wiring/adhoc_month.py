@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from gpucost.attribution.teams import TeamRules
 from gpucost.domain.errors import InputError, SourceError
 from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.pricing.price_book import PriceBook
 from gpucost.service.ingest.pipeline import OnWindow, nobody
 from gpucost.service.ingest.status import WindowFailure

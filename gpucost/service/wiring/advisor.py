@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gpucost.attribution.teams import TeamRules
-    from gpucost.ledger import Ledger
+    from gpucost.ledger.ledger import Ledger
     from gpucost.pricing.price_book import PriceBook
     from gpucost.service.advisor.advisor_service import ClusterSource
     from gpucost.service.settings.advisor import AdvisingSettings

@@ -20,7 +20,8 @@ from gpucost.detectors.findings import WastePattern
 from gpucost.domain.errors import InputError
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, MINUTE_MS, Window
-from gpucost.ledger import Ledger, WindowInfo
+from gpucost.ledger.db.records import WindowInfo
+from gpucost.ledger.ledger import Ledger
 from gpucost.pricing.price_book import PriceBook
 from gpucost.reports.month.model import MonthReport
 from gpucost.service.advisor.advisor_service import AdvisorService

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import gpucost
-from gpucost.ledger import Ledger
 from gpucost.ledger.db.database import place_of
+from gpucost.ledger.ledger import Ledger
 from gpucost.reports.month.inputs import TeamAccount
 from gpucost.service.reporting.budget_reports import budgeting_of
 from gpucost.service.reporting.report_cache import ReportCache

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from gpucost.attribution.teams import TeamRules
     from gpucost.charges.policy_file import PolicyBook
-    from gpucost.ledger import Ledger
+    from gpucost.ledger.ledger import Ledger
     from gpucost.notify.notices import Notice
     from gpucost.service.advisor.advisor_service import AdvisorService
     from gpucost.service.notifications.loop import NoticeSource as NewsSource

@@ -7,10 +7,7 @@ from typing import TYPE_CHECKING
 import gpucost
 from gpucost.pricing.opencost_prices import ObservedPriceMode, OpenCostRates
 from gpucost.service.ingest.batch_reader import AttributionRules
-from gpucost.service.ingest.pipeline import Pipeline
-from gpucost.service.wiring.source import build_client, source_options
 from gpucost.settings.types import milliseconds
-from gpucost.telemetry.prometheus.cluster_reader import ClusterReader
 
 if TYPE_CHECKING:
     import threading
@@ -18,8 +15,9 @@ if TYPE_CHECKING:
 
     from gpucost.attribution.teams import TeamRules
     from gpucost.domain.rates import RateLookup
-    from gpucost.ledger import Ledger
+    from gpucost.ledger.ledger import Ledger
     from gpucost.pricing.price_book import PriceBook
+    from gpucost.service.ingest.pipeline import Pipeline
     from gpucost.service.settings.model import AttributionSettings, IngestSettings, Settings
     from gpucost.telemetry.interval_source import IntervalSource
 
@@ -33,6 +31,8 @@ def build_prices(
     if found.opencost is ObservedPriceMode.OFF or settings.source.path is not None:
         return book.rates
     # Imported here, since few installations have it.
+    from gpucost.service.wiring.prometheus_connection import build_client, source_options
+    from gpucost.telemetry.prometheus.cluster_reader import ClusterReader
     from gpucost.telemetry.upstream.opencost_series import read_prices
 
     client, options = (
@@ -70,6 +70,9 @@ def build_pipeline(
     now: Callable[[], int],
 ) -> Pipeline:
     """The pipeline of ``gpucost ingest``, ``serve`` and ``demo``: there is only this one."""
+    # Imported here, since a worker of a back-fill has rules and no ledger.
+    from gpucost.service.ingest.pipeline import Pipeline
+
     return Pipeline(
         source=source,
         ledger=ledger,

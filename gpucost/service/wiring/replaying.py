@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gpucost.attribution.teams import TeamRules
     from gpucost.cluster.objects.state import ClusterState
     from gpucost.domain.time import Month
-    from gpucost.ledger import Ledger
+    from gpucost.ledger.ledger import Ledger
     from gpucost.pricing.price_book import PriceBook
     from gpucost.service.settings.model import Settings
 

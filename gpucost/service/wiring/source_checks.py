@@ -16,7 +16,7 @@ from gpucost.domain.errors import DataProblemCode, NotCovered
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Window
 from gpucost.service.ingest.batch_reader import attribute_windows
 from gpucost.service.wiring.pipeline import rules_of
-from gpucost.service.wiring.source import build_client, existing_options, source_options
+from gpucost.service.wiring.prometheus_connection import build_client, existing_options, source_options
 from gpucost.telemetry.prometheus.trust import kinds_read, strangers
 
 if TYPE_CHECKING:

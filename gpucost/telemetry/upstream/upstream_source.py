@@ -20,8 +20,8 @@ Here too are the rows of frames.SIGNALS: what was measured on the time that pods
 of ``signal_step_ms`` (an hour); sums of the devices of a pod, and of the memory's peak the largest. A cell
 that nobody measured is null.
 
-``gpucost.service.wiring.source`` makes one; ``telemetry.dialect_sources`` uses it for the time before
-gpucost's own series begin; the ingest pipeline and the detectors call it as they call any source.
+``gpucost.service.wiring.prometheus_connection`` makes one; ``telemetry.dialect_sources`` uses it for the time
+before gpucost's own series begin; the ingest pipeline and the detectors call it as they call any source.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from gpucost.access.keys import format_key
 from gpucost.access.sessions import csrf_token
 from gpucost.api.app import create_app
 from gpucost.domain.scope import EVERYTHING
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.service.settings.api import ApiSettings
 from gpucost.service.settings.model import Settings
 from gpucost.service.wiring.access import build_authenticator, build_login

@@ -9,7 +9,7 @@ from fastapi.testclient import TestClient
 
 from gpucost.api.app import create_app
 from gpucost.api.server.errors import LARGEST_MANIFEST
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.reports.base.page_addresses import ADVISE, explanation_page
 from gpucost.service.settings.api import ApiSettings
 from tests.api.advisor_worlds import FOREIGN, advice, job

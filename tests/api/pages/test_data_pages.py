@@ -14,7 +14,8 @@ from gpucost.api.app import create_app
 from gpucost.api.pages.data_pages import DayCoverage, coverage_strips, least_observed
 from gpucost.domain.errors import DataProblem, DataProblemCode
 from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window
-from gpucost.ledger import Ledger, LedgerState, WindowInfo
+from gpucost.ledger.db.records import LedgerState, WindowInfo
+from gpucost.ledger.ledger import Ledger
 from gpucost.reports.base import display
 from tests.api.conftest import SETTINGS, Clients
 from tests.ledger.builders import CLUSTER, NOW_MS, hour, ingest, line

@@ -18,7 +18,8 @@ from gpucost.detectors.engine.lifecycle import FindingLifeState
 from gpucost.detectors.findings import FindingAction, FindingEvidence, FindingSubject, SubjectKind
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, HOUR_MS
-from gpucost.ledger import FindingState, Ledger
+from gpucost.ledger.db.records import FindingState
+from gpucost.ledger.ledger import Ledger
 from gpucost.reports.base import display, page_addresses
 from gpucost.service.detection.loop import DetectorStatus
 from tests.api.conftest import SETTINGS, Clients

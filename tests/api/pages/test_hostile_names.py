@@ -9,7 +9,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from gpucost.api.app import create_app
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.reports.base.page_addresses import job_page, search_page, team_page
 from gpucost.service.settings.api import ApiSettings
 from tests.api.pages.page_reader import HTML, plain, text

@@ -7,7 +7,7 @@ import pytest
 from gpucost.api.pages.job_pages import interval_anchor
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import HOUR_MS, Window
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.reports.base import display
 from gpucost.reports.base.page_addresses import job_page, month_page, team_page
 from gpucost.reports.base.values import CostAmount

@@ -15,7 +15,8 @@ from gpucost.api.app import create_app
 from gpucost.api.pages import live_pages
 from gpucost.cluster.objects.state import ClusterState
 from gpucost.domain.time import HOUR_MS, MINUTE_MS, iso
-from gpucost.ledger import Ledger, WaitPrediction
+from gpucost.ledger.ledger import Ledger
+from gpucost.ledger.stores.predictions import WaitPrediction
 from gpucost.reports.base import display
 from tests.advisor import worlds
 from tests.advisor.test_advise import H100

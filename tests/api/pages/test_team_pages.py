@@ -8,7 +8,7 @@ from gpucost.api.pages.team_pages import JOBS_A_PAGE, JobChoice, listed
 from gpucost.domain.errors import InputError
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import Month
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.reports.base import display
 from gpucost.reports.base.page_addresses import month_page, team_page
 from gpucost.reports.base.values import CostAmount, GpuUtilisation

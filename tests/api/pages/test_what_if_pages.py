@@ -13,7 +13,7 @@ from gpucost.advisor.replay.scenario_run import run_scenario
 from gpucost.api.app import create_app
 from gpucost.domain.errors import InputError
 from gpucost.domain.time import Month
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.reports.replay.scenario_figures import PlayedScenario, replay_report
 from gpucost.service.replay.kept_replays import kept_file, kept_names, kept_replays, kept_report, kept_text
 from tests.advisor.replay_worlds import job, kueue_history

@@ -16,7 +16,7 @@ from gpucost.contract.metrics import NODE_METRICS, POD_METRICS, STATE_UP
 from gpucost.domain.gpu import ResourceCatalog, ShareBasis
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Month, Window
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.pricing.price_book import PriceBook
 from gpucost.service.ingest.batch_reader import AttributionRules
 from gpucost.service.ingest.pipeline import Pipeline

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpucost.domain.scope import EVERYTHING
-from gpucost.ledger import Ledger
+from gpucost.ledger.ledger import Ledger
 from gpucost.reports.focus.focus_columns import FocusDataset, FocusVersion
 from gpucost.service.reporting.focus_exports import FocusExports, FocusRequest
 from tests.ledger import builders

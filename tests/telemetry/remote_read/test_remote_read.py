@@ -22,7 +22,7 @@ from gpucost.contract.frames import FRAMES
 from gpucost.domain.errors import InputError, SourceUnreachable
 from gpucost.domain.time import DAY_MS, HOUR_MS, Window
 from gpucost.service.settings.model import PrometheusSettings
-from gpucost.service.wiring import source as wiring
+from gpucost.service.wiring import prometheus_connection as wiring
 from gpucost.telemetry.prometheus.api_client import ClientSettings, PrometheusClient, _ChunkedBody
 from gpucost.telemetry.prometheus.promql import PromQL, SeriesSelector, by, equals, over_time, select
 from gpucost.telemetry.prometheus.remote_read import RemoteReader, _BrokenStream, _StreamedSeries
