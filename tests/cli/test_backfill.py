@@ -22,13 +22,13 @@ from gpucost.domain.errors import InputError, LedgerUnavailable, SourceError
 from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window
 from gpucost.ledger.ledger import Ledger
 from gpucost.service.ingest.batch_reader import ReadyWindows, WindowBatch, results_in_order
-from gpucost.service.ingest.worker_pools import WorkersLost, local_workers
+from gpucost.service.ingest.worker_pools import LocalPool, WorkersLost, local_processes
 from gpucost.service.settings.loader import load_settings
 from gpucost.service.wiring.ingest_workers import WorkerOrder, open_workers, read_by
 from gpucost.service.wiring.inputs import load_book, load_teams, parse_source
 from gpucost.telemetry.recorded_source import record
 from tests.support.dask_cluster import dask_scheduler, dask_worker
-from tests.support.doomed_work import begun, killed_always, killed_at_first
+from tests.support.doomed_work import killed_always, killed_at_first
 from tests.support.frames import START, build, node, pod, units
 
 ROOT = Path(__file__).parents[2]
@@ -141,12 +141,18 @@ def test_a_month_of_three_clusters_with_a_worker_killed_and_one_added(
     assert found[0] == found[1] == found[2] == found[3]
 
 
+# What a process imports at its start.
+DOOMED = "tests.support.doomed_work"
+
+
 def batches(days: int) -> list[WindowBatch]:
     return [WindowBatch("c", (day,)) for day in Window(START, START + days * DAY_MS).split(DAY_MS)]
 
 
 def test_results_come_in_the_order_of_time_whatever_is_killed(tmp_path: Path) -> None:
-    with local_workers(partial(killed_at_first, tmp_path), 2, begun) as pool:
+    with local_processes(2, DOOMED) as processes:
+        assert processes is not None
+        pool = LocalPool(partial(killed_at_first, tmp_path), processes)
         found = [result.parts[0].window for result in results_in_order(pool, batches(6))]
     assert found == [batch.span for batch in batches(6)]
     assert len(list(tmp_path.iterdir())) == 2, "both were killed"
@@ -154,15 +160,18 @@ def test_results_come_in_the_order_of_time_whatever_is_killed(tmp_path: Path) ->
 
 def test_processes_start_as_batches_come() -> None:
     before = {*active_children()}
-    with local_workers(killed_always, 8, begun):
-        assert len({*active_children()} - before) == 1
+    with local_processes(8, DOOMED):
+        assert len({*active_children()} - before) == 2
     assert {*active_children()} <= before
 
 
 @pytest.mark.slow
 def test_a_batch_that_kills_every_process_is_given_up() -> None:
-    with local_workers(killed_always, 1, begun) as pool, pytest.raises(WorkersLost, match="killed 4 times"):
-        list(results_in_order(pool, batches(1)))
+    with local_processes(2, DOOMED) as processes:
+        assert processes is not None
+        pool = LocalPool(killed_always, processes)
+        with pytest.raises(WorkersLost, match="killed 4 times"):
+            list(results_in_order(pool, batches(1)))
 
 
 def order(config: Path, source: str) -> WorkerOrder:
@@ -224,5 +233,5 @@ def test_an_address_at_which_no_scheduler_can_answer_is_refused(tmp_path: Path) 
 
 def run_with(folder: Path, on: str) -> None:
     (folder / "gpucost.yaml").write_text("", encoding="utf-8")
-    with open_workers(order(folder / "gpucost.yaml", f"recorded:{folder}"), on=on, workers=1):
+    with open_workers(order(folder / "gpucost.yaml", f"recorded:{folder}"), on=on, processes=None):
         raise AssertionError

@@ -25,7 +25,3 @@ def killed_at_first(marks: Path, batch: WindowBatch) -> BatchResult:
 def killed_always(_: WindowBatch) -> BatchResult:
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError
-
-
-def begun() -> None:
-    """What a process does before its first batch."""

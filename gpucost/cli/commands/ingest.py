@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gpucost.pricing.price_book import PriceBook
     from gpucost.service.ingest.batch_reader import WorkerPool
     from gpucost.service.ingest.pipeline import Pipeline, PipelineOutcome
+    from gpucost.service.ingest.worker_pools import LocalProcesses
     from gpucost.service.settings.detectors import DetectorsSettings
     from gpucost.service.settings.model import Settings
 
@@ -61,21 +62,39 @@ def ingest(
     --workers, or on other machines with --on (docs/operations.md); this process writes.
     """
     from gpucost.domain.errors import InputError
+    from gpucost.service.ingest.worker_pools import local_processes
+
+    if on is not None and workers > 1:
+        raise InputError("--workers", workers, "no --on beside it: a scheduler has workers of its own")
+    # What this process loads next, another one loads meanwhile.
+    with local_processes(workers, "gpucost.service.wiring.ingest_workers") as processes:
+        _ingest(context_of(ctx), source, since, until, cluster, again=again, on=on, processes=processes)
+
+
+def _ingest(
+    context: CommandContext,
+    source: str | None,
+    since: str | None,
+    until: str | None,
+    cluster: str | None,
+    *,
+    again: bool,
+    on: str | None,
+    processes: LocalProcesses | None,
+) -> None:
+    from gpucost.domain.errors import InputError
     from gpucost.service.wiring.ingest_workers import WorkerOrder, open_workers
     from gpucost.service.wiring.inputs import parse_source
     from gpucost.service.wiring.pipeline import build_pipeline, rules_of
     from gpucost.service.wiring.source import open_source
 
-    context = context_of(ctx)
     settings = context.settings if source is None else parse_source(source, context.settings)
     book = context.book(settings)
     rules = rules_of(settings, book, context.teams)
     if again:
         typer.echo(f"prices: {context.book_name(settings)}; teams: {context.teams_name(settings)}")
-    if on is not None and workers > 1:
-        raise InputError("--workers", workers, "no --on beside it: a scheduler has workers of its own")
     order = WorkerOrder.of(context.file, source, settings, book, context.teams)
-    with open_workers(order, on=on, workers=workers) as pool, context.ledger(create=True) as ledger:
+    with open_workers(order, on=on, processes=processes) as pool, context.ledger(create=True) as ledger:
         found = open_source(settings, book, now_ms)
         pipeline = build_pipeline(settings.ingest, found, ledger, rules, now_ms)
         clusters = found.clusters()

@@ -137,12 +137,14 @@ def complain_of_unpriced(ledger: Ledger, span: Window, cluster: str) -> None:
     from gpucost.reports.base.display import hours, percent, visible
     from gpucost.reports.base.values import ratio
 
-    lines = ledger.aggregate(EVERYTHING.within((cluster,)), span, ("model", "node", "bucket"))
-    lines = lines[lines["bucket"] != Bucket.OVERCOMMITTED]
-    unpriced = lines[lines["unpriced_ms"] > 0]
-    if unpriced.empty:
+    windows = ledger.windows(span, cluster)
+    missing_ms, all_ms = (
+        sum(getattr(each, name) for each in windows) for name in ("unpriced_ms", "board_ms")
+    )
+    if not missing_ms:
         return
-    missing_ms, all_ms = int(unpriced["unpriced_ms"].sum()), int(lines["board_ms"].sum())
+    filters = {"bucket": [str(each) for each in Bucket if each.is_capacity], "rate_id": ("",)}
+    unpriced = ledger.aggregate(EVERYTHING.within((cluster,)), span, ("model", "node"), filters=filters)
     parts = []
     for model, rows in unpriced.groupby("model", observed=True):
         nodes = sorted({visible(str(node)) for node in rows["node"]})

@@ -130,12 +130,16 @@ def aggregate(
             days = None
     span = sealed.span(connection, window, clusters_of(scope, filters))
     if span is None and days is not None and connection.execute(windows.limit(1)).first() is None:
-        if not OF_JOBS.isdisjoint(dims):
-            # Groups are nearly as many as rows of the days, so the rows are read as they are.
+        if HOLDER in (_TABLE_OF.get(name) for name in dims):
+            # Sums by holder are nearly as many as rows of the days, so the rows are read as they are.
             keys, found_rows = _rows(DAY_LINE, days, *asked)
             lines = found_rows.add_columns(*keys, *(DAY_LINE.c[name] for name in MEASURES)).subquery()
-            return _by_job(connection, lines, dims, window, step_ms, categories=categories, are_sums=False)
-        lines = _sums_of_days(days, *asked).subquery()
+            if not OF_JOBS.isdisjoint(dims):
+                return _by_job(
+                    connection, lines, dims, window, step_ms, categories=categories, are_sums=False
+                )
+        else:
+            lines = _sums_of_days(days, *asked).subquery()
     else:
         by_job = span is None and not OF_JOBS.isdisjoint(dims) and "team_rule" not in dims
         by_line = sums_by_id(

@@ -16,17 +16,22 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from multiprocessing import get_context
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
 from gpucost.domain.errors import ErrorRemark, GpuCostError, InputError, SourceError
-from gpucost.service.ingest.batch_reader import BatchResult, PendingResult, WindowBatch, WorkerPool
 
-BatchWork = Callable[[WindowBatch], BatchResult]
+if TYPE_CHECKING:
+    # Processes start while this one has not loaded it yet.
+    from gpucost.service.ingest.batch_reader import BatchResult, PendingResult, WindowBatch, WorkerPool
+
+BatchWork: TypeAlias = "Callable[[WindowBatch], BatchResult]"
 
 _AHEAD = 2
 """Batches per worker that are under way, or wait to be written: while one is read, the next waits there."""
+_AT_ONCE = 2
 _ATTEMPTS = 4
 _WAIT_S = 30
 _PORT, _CONNECT_S = 8786, 10
@@ -37,52 +42,67 @@ class WorkersLost(SourceError):
     """No worker could read a batch. Nothing was lost: the windows stay open and are read again."""
 
 
-@contextmanager
-def local_workers(work: BatchWork, count: int, begin: Callable[[], None]) -> Iterator[WorkerPool]:
-    """Up to ``count`` processes of this machine, which end with the context. One starts at once and calls
-    ``begin`` while this process goes on (what it raises, the first batch will), the others as batches come:
-    mostly there are few or none."""
-    pool = _LocalPool(work, count, begin)
-    try:
-        yield pool
-    finally:
-        pool.close()
+class LocalProcesses:
+    """Up to ``count`` processes of this machine. Two start at once and import ``module``, which has their
+    work, while this process goes on; the others start as batches come: mostly there are few or none."""
 
-
-class _LocalPool:
-    def __init__(self, work: BatchWork, count: int, begin: Callable[[], None]) -> None:
-        self.width = count * _AHEAD
-        self._work, self._count, self._begin = work, count, begin
-        self._processes = self._start()
+    def __init__(self, count: int, module: str) -> None:
+        self.count = count
+        self._module = module
+        self.now = self._start()
 
     def _start(self) -> ProcessPoolExecutor:
         # A fork would inherit connections and locks.
-        processes = ProcessPoolExecutor(self._count, mp_context=get_context("spawn"))
-        processes.submit(self._begin)
+        processes = ProcessPoolExecutor(self.count, mp_context=get_context("spawn"))
+        for _ in range(_AT_ONCE):
+            processes.submit(_load, self._module)
         return processes
+
+    def replace(self, broken: ProcessPoolExecutor) -> None:
+        """Where one process is killed, all of its pool end, and others take their place."""
+        if broken is self.now:
+            broken.shutdown(wait=False)
+            self.now = self._start()
+
+
+def _load(module: str) -> None:
+    import_module(module)  # which is not sent back
+
+
+@contextmanager
+def local_processes(count: int, module: str) -> Iterator[LocalProcesses | None]:
+    """LocalProcesses that end with the context; None for one, which is this process."""
+    if count == 1:
+        yield None
+        return
+    processes = LocalProcesses(count, module)
+    try:
+        yield processes
+    finally:
+        processes.now.shutdown(cancel_futures=True)
+
+
+class LocalPool:
+    """Batches for ``processes``, of which each does ``work``."""
+
+    def __init__(self, work: BatchWork, processes: LocalProcesses) -> None:
+        self.width = processes.count * _AHEAD
+        self._work, self.processes = work, processes
 
     def submit(self, batch: WindowBatch) -> PendingResult:
         return _LocalResult(self, batch)
 
     def begin(self, batch: WindowBatch) -> tuple[ProcessPoolExecutor, Future[BatchResult]]:
+        processes = self.processes.now
         try:
-            return self._processes, self._processes.submit(self._work, batch)
+            return processes, processes.submit(self._work, batch)
         except BrokenProcessPool:
-            self.replace(self._processes)
-            return self._processes, self._processes.submit(self._work, batch)
-
-    def replace(self, broken: ProcessPoolExecutor) -> None:
-        """Where one process is killed, all of its pool end, and others take their place."""
-        if broken is self._processes:
-            broken.shutdown(wait=False)
-            self._processes = self._start()
-
-    def close(self) -> None:
-        self._processes.shutdown(cancel_futures=True)
+            self.processes.replace(processes)
+            return self.processes.now, self.processes.now.submit(self._work, batch)
 
 
 class _LocalResult:
-    def __init__(self, pool: _LocalPool, batch: WindowBatch) -> None:
+    def __init__(self, pool: LocalPool, batch: WindowBatch) -> None:
         self._pool, self._batch = pool, batch
         self._processes, self._future = pool.begin(batch)
 
@@ -91,7 +111,7 @@ class _LocalResult:
             try:
                 return self._future.result()
             except BrokenProcessPool:
-                self._pool.replace(self._processes)
+                self._pool.processes.replace(self._processes)
                 self._processes, self._future = self._pool.begin(self._batch)
         raise _lost(self._batch, f"a process that read it was killed {_ATTEMPTS} times")
 

@@ -23,7 +23,7 @@ from uuid import uuid4
 import gpucost
 from gpucost.domain.errors import ErrorRemark, InputError
 from gpucost.service.ingest.batch_reader import BatchReader, BatchResult, WindowBatch, WorkerPool
-from gpucost.service.ingest.worker_pools import dask_workers, local_workers
+from gpucost.service.ingest.worker_pools import LocalPool, LocalProcesses, dask_workers
 from gpucost.service.settings.loader import load_settings
 from gpucost.service.wiring.inputs import load_book, load_teams, parse_source
 from gpucost.service.wiring.pipeline import rules_of
@@ -57,8 +57,11 @@ class WorkerOrder:
 
 
 @contextmanager
-def open_workers(order: WorkerOrder, *, on: str | None, workers: int) -> Iterator[WorkerPool | None]:
-    """The workers of the scheduler at ``on``, or so many processes; None for 1, which is this process.
+def open_workers(
+    order: WorkerOrder, *, on: str | None, processes: LocalProcesses | None
+) -> Iterator[WorkerPool | None]:
+    """The workers of the scheduler at ``on``, or ``processes``; None without either: then it is this process
+    that reads.
 
     Raises InputError for an address that is none.
     """
@@ -68,22 +71,14 @@ def open_workers(order: WorkerOrder, *, on: str | None, workers: int) -> Iterato
             raise InputError("--on", on, "the address of a Dask scheduler, such as tcp://scheduler:8786")
         with dask_workers(work, on) as pool:
             yield pool
-    elif workers > 1:
-        with local_workers(work, workers, partial(begin_by, order)) as pool:
-            yield pool
     else:
-        yield None
+        yield None if processes is None else LocalPool(work, processes)
 
 
 def read_by(order: WorkerOrder, batch: WindowBatch) -> BatchResult:
     """In a worker: read a batch by its own settings. Raises InputError where they are not those of the order,
     ConfigError where they cannot be read."""
     return _reader(order).read(batch)
-
-
-def begin_by(order: WorkerOrder) -> None:
-    """In a worker, before the first batch: load what reading one needs. Raises as ``read_by``."""
-    _reader(order)
 
 
 class _KeptReader(threading.local):
