@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 def dask_scheduler(folder: Path) -> Iterator[str]:
     """The address of a scheduler, which says it in a file in ``folder``."""
     file = folder / "scheduler.json"
+    file.unlink(missing_ok=True)
     with _dask("scheduler", "--port", "0", "--scheduler-file", str(file)) as process:
         address = ""
         while not address:
