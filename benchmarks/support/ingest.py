@@ -2,8 +2,9 @@
 
     python -m benchmarks.support.ingest URL LEDGER START_MS END_MS WINDOW_MS BATCH_MS [QUERIES]
 
-Prints one line per window that was written, then one JSON object with what it took. With QUERIES, every
-request is written there, one JSON array (path, form) per line. BATCH_MS is how much is read at once.
+It looks for garbage as seldom as ``gpucost ingest`` and ``gpucost serve`` do. Prints one line per window that
+was written, then one JSON object with what it took. With QUERIES, every request is written there, one JSON
+array (path, form) per line. BATCH_MS is how much is read at once.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 from benchmarks.support.philly import CLUSTER
 from gpucost import __version__
 from gpucost.attribution.teams import TeamRules
+from gpucost.cli import collect_seldom
 from gpucost.domain.gpu import ResourceCatalog, ShareBasis
 from gpucost.domain.time import DAY_MS, Window
 from gpucost.ledger.ledger import Ledger
@@ -56,6 +58,7 @@ class RecordingClient(PrometheusClient):
 def main(
     url: str, ledger_file: str, span: Window, window_ms: int, batch_ms: int, queries: str | None
 ) -> None:
+    collect_seldom()
     began_s = time.monotonic()
     began_cpu_s = time.process_time()
     client = RecordingClient(url)

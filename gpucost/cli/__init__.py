@@ -19,10 +19,15 @@ import sys
 _YOUNG, _MIDDLE, _OLD = 50_000, 20, 100
 
 
+def collect_seldom() -> None:
+    """Let Python look for garbage as seldom as commands do."""
+    gc.set_threshold(_YOUNG, _MIDDLE, _OLD)
+
+
 def main() -> None:
     """Entry point of the scripts ``gpucost`` and ``kubectl-gpucost``. Ctrl-C during start-up ends it with
     130, without a message."""
-    gc.set_threshold(_YOUNG, _MIDDLE, _OLD)
+    collect_seldom()
     # The end of the process frees all of it: Python need not look through it for garbage once more.
     atexit.register(gc.freeze)
     try:

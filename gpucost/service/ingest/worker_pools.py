@@ -11,6 +11,7 @@ raises WorkersLost.
 
 from __future__ import annotations
 
+import gc
 import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -52,8 +53,10 @@ class LocalProcesses:
         self.now = self._start()
 
     def _start(self) -> ProcessPoolExecutor:
-        # A fork would inherit connections and locks.
-        processes = ProcessPoolExecutor(self.count, mp_context=get_context("spawn"))
+        # A fork would inherit connections and locks. They look for garbage as seldom as this process does.
+        processes = ProcessPoolExecutor(
+            self.count, get_context("spawn"), initializer=gc.set_threshold, initargs=gc.get_threshold()
+        )
         for _ in range(_AT_ONCE):
             processes.submit(_load, self._module)
         return processes

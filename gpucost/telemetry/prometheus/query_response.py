@@ -252,11 +252,20 @@ def checked(
     if table is not None:
         different = len(np.unique(table.codes))
     else:
-        different = len({frozenset(series["metric"].items()) for series in kept})
+        different = _different([series["metric"] for series in kept])
     if different < len(kept) or not _follow(columns, start_ms - step_ms + 1, end_ms, step_ms):
         _refuse(server, kept, start_ms, end_ms, step_ms)
     columns = PointColumns(columns.times, columns.values, [each for each in columns.lengths if each])
     return QueryResponse(kept, answer.warnings, answer.infos, columns, table)
+
+
+def _different(labels: Sequence[Mapping[str, str]]) -> int:
+    """How many of the label sets differ. Those of one answer have few orders of names: to compare names and
+    values as they come takes a quarter of the time of comparing sets."""
+    orders = {tuple(each) for each in labels}
+    if len({frozenset(order) for order in orders}) < len(orders):
+        return len({frozenset(each.items()) for each in labels})
+    return len({(*each, *each.values()) for each in labels})
 
 
 def columns_of(found: Sequence[ResultSeries]) -> PointColumns:
