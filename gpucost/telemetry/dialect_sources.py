@@ -148,6 +148,12 @@ class DailyUpstreamSource(UpstreamSource):
         """As FallbackSource.by_day."""
         return self
 
+    def node_count(self, cluster: str) -> int:
+        """How many nodes with GPUs there are around the first day that is read. Raises SourceError."""
+        covered = self.covered(cluster)
+        readable = None if covered is None else covered.intersect(self._days)
+        return 0 if readable is None else self._node_count(self._reader(cluster, _day_of(readable)))
+
     def kept(self, cluster: str, span: Window) -> KeptDays | None:
         """Where to keep what is made of ``span``; None where any of it may still change. Raises
         SourceError."""

@@ -18,14 +18,18 @@ import pandas as pd
 import pytest
 
 from gpucost.attribution.frames import ClusterFrames
+from gpucost.attribution.teams import TeamRules
 from gpucost.domain.errors import InputError, LedgerUnavailable, SourceError
 from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window
 from gpucost.ledger.ledger import Ledger
 from gpucost.service.ingest.batch_reader import ReadyWindows, WindowBatch, results_in_order
+from gpucost.service.ingest.status import WindowFailure
 from gpucost.service.ingest.worker_pools import LocalPool, WorkersLost, local_processes
 from gpucost.service.settings.loader import load_settings
-from gpucost.service.wiring.ingest_workers import WorkerOrder, open_workers, read_by
+from gpucost.service.settings.model import Settings
+from gpucost.service.wiring.ingest_workers import DaysOrder, WorkerOrder, open_workers, read_by, read_days
 from gpucost.service.wiring.inputs import load_book, load_teams, parse_source
+from gpucost.service.wiring.source import TrialLook
 from gpucost.telemetry.recorded_source import record
 from tests.support.dask_cluster import dask_scheduler, dask_worker
 from tests.support.doomed_work import killed_always, killed_at_first
@@ -212,6 +216,21 @@ def test_results_are_small_and_go_to_another_process_whole(tmp_path: Path) -> No
     assert isinstance(part, ReadyWindows)
     lines = sum(window.totals.line_count for window in part.prepared.windows)
     assert len(sent) < 2_000 * lines
+
+
+def test_days_of_a_report_are_read_each_by_itself_and_what_fails_is_told_in_its_place(tmp_path: Path) -> None:
+    recording(tmp_path / "recording", 2, ("east",))
+    settings = parse_source(f"recorded:{tmp_path / 'recording'}", Settings())
+    look = TrialLook(NOW_MS, MONTH)
+    given = DaysOrder(settings, load_book(None), TeamRules.default(), look)
+    days = tuple(Window(START, START + 3 * DAY_MS).split(DAY_MS))
+    found = read_days(pickle.loads(pickle.dumps(given)), WindowBatch("east", days))
+    first, second, third = found.parts
+    assert isinstance(first, ReadyWindows)
+    assert isinstance(second, ReadyWindows)
+    assert isinstance(third, WindowFailure)
+    assert (first.batch.windows, second.batch.windows, third.window) == (days[:1], days[1:2], days[2])
+    assert found.is_whole
 
 
 def test_where_dask_is_not_installed_it_says_what_to_install(

@@ -18,7 +18,8 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from importlib import import_module
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
+from signal import SIG_IGN, SIGINT, signal
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
@@ -53,10 +54,8 @@ class LocalProcesses:
         self.now = self._start()
 
     def _start(self) -> ProcessPoolExecutor:
-        # A fork would inherit connections and locks. They look for garbage as seldom as this process does.
-        processes = ProcessPoolExecutor(
-            self.count, get_context("spawn"), initializer=gc.set_threshold, initargs=gc.get_threshold()
-        )
+        # A fork would inherit connections and locks.
+        processes = ProcessPoolExecutor(self.count, get_context("spawn"), _begin, gc.get_threshold())
         for _ in range(_AT_ONCE):
             processes.submit(_load, self._module)
         return processes
@@ -68,19 +67,32 @@ class LocalProcesses:
             self.now = self._start()
 
 
+def _begin(*thresholds: int) -> None:
+    """A process looks for garbage as seldom as the one that has it, which also hears of Ctrl-C for both."""
+    gc.set_threshold(*thresholds)
+    signal(SIGINT, SIG_IGN)
+
+
 def _load(module: str) -> None:
     import_module(module)  # which is not sent back
 
 
 @contextmanager
 def local_processes(count: int, module: str) -> Iterator[LocalProcesses | None]:
-    """LocalProcesses that end with the context; None for one, which is this process."""
+    """LocalProcesses that end with the context, and in the middle of their work where that ends with an error
+    or Ctrl-C; None for one, which is this process."""
     if count == 1:
         yield None
         return
+    others = active_children()
     processes = LocalProcesses(count, module)
     try:
         yield processes
+    except BaseException:
+        for process in active_children():
+            if process not in others:
+                process.terminate()
+        raise
     finally:
         processes.now.shutdown(cancel_futures=True)
 

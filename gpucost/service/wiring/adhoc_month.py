@@ -4,12 +4,14 @@ into a temporary ledger."""
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -19,10 +21,12 @@ from gpucost.domain.errors import InputError, SourceError
 from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window
 from gpucost.ledger.ledger import Ledger
 from gpucost.pricing.price_book import PriceBook
-from gpucost.service.ingest.pipeline import OnWindow, nobody
+from gpucost.service.ingest.pipeline import OnWindow, Pipeline, nobody
 from gpucost.service.ingest.status import WindowFailure
+from gpucost.service.ingest.worker_pools import LocalPool, local_processes
 from gpucost.service.reporting.report_service import ReportService
 from gpucost.service.settings.model import Settings
+from gpucost.service.wiring.ingest_workers import DaysOrder, read_days
 from gpucost.service.wiring.ledger import build_reporting
 from gpucost.service.wiring.pipeline import build_pipeline, rules_of
 from gpucost.service.wiring.source import TrialLook, open_source
@@ -32,6 +36,11 @@ from gpucost.telemetry.interval_source import IntervalSource
 
 if TYPE_CHECKING:
     from gpucost.service.detection.waste_accounting import WasteAccounting
+
+# From a thousand days of nodes on, some five seconds, other processes read: each some days, as many as are
+# read at once.
+_NODE_DAYS = 1_000
+_MOST_PROCESSES, _MOST_DAYS = 4, 8
 
 WindowWatch = Callable[[str, int], OnWindow]
 """Called with the name of a step and its number of windows; the result is called for each window."""
@@ -69,7 +78,8 @@ def read_month(
     Raises SourceError when the source cannot be asked, InputError for a cluster it does not have.
     """
     asked = only or month.window
-    source = open_source(settings, book, now, look=TrialLook(now(), asked, not cost_only, refreshes))
+    look = TrialLook(now(), asked, not cost_only, refreshes)
+    source = open_source(settings, book, now, look=look)
     with TemporaryDirectory(prefix="gpucost-") as folder:
         file = Path(folder) / "month.db"
         wanted, kept = _KeptLedger.as_before(settings, book, teams, source, cluster, asked)
@@ -83,7 +93,7 @@ def read_month(
         with Ledger.open(f"sqlite:///{file}", now=now) as ledger:
             failures: list[WindowFailure] = []
             for name in () if is_there else wanted:
-                failures += _cluster(settings, book, teams, source, ledger, name, asked, watch)
+                failures += _cluster(DaysOrder(settings, book, teams, look), source, ledger, name, watch)
             if kept is not None and not is_there and not failures:
                 kept.keep(file)
             yield AdhocMonth(
@@ -159,7 +169,7 @@ class _KeptLedger:
         asked: Window,
     ) -> tuple[tuple[str, ...], _KeptLedger | None]:
         """As ``of`` at the last time, with the clusters, where the server still counts the same."""
-        by_day = source.by_day if isinstance(source, (FallbackSource, DailyUpstreamSource)) else None
+        by_day = _by_day(source)
         found = None if by_day is None else by_day.kept_as_before(asked, cluster)
         if found is None:
             return (), None
@@ -167,7 +177,7 @@ class _KeptLedger:
         return clusters, cls(kept[0].cache, _key(settings, book, teams, [each.mark for each in kept]))
 
     def remember(self, source: IntervalSource, clusters: Sequence[str], asked: Window, *, only: bool) -> None:
-        by_day = source.by_day if isinstance(source, (FallbackSource, DailyUpstreamSource)) else None
+        by_day = _by_day(source)
         if by_day is not None:
             by_day.remember(asked, clusters, only=only)
 
@@ -185,38 +195,57 @@ class _KeptLedger:
             self.cache.put_bytes(self.key, zlib.compress(connection.serialize(), 1))
 
 
+def _by_day(source: IntervalSource) -> DailyUpstreamSource | None:
+    return source.by_day if isinstance(source, (FallbackSource, DailyUpstreamSource)) else None
+
+
 def _key(settings: Settings, book: PriceBook, teams: TeamRules, marks: Sequence[str]) -> str:
     told = (settings, book.file, teams.file)
     return json.dumps([*(each.model_dump_json() for each in told), *marks])
 
 
 def _cluster(
-    settings: Settings,
-    book: PriceBook,
-    teams: TeamRules,
-    source: IntervalSource,
-    ledger: Ledger,
-    cluster: str,
-    month: Window,
-    watch: WindowWatch,
+    order: DaysOrder, source: IntervalSource, ledger: Ledger, cluster: str, watch: WindowWatch
 ) -> Sequence[WindowFailure]:
+    settings = order.settings
     covered = source.covered(cluster)
-    span = None if covered is None else covered.intersect(month)
+    span = None if covered is None else covered.intersect(order.look.days)
     if covered is None or span is None:
         return ()
-    ingest = settings.ingest.model_copy(update={"batch": timedelta(days=1)})
     # The source's last instant counts as now: a window is settled once the source has passed its lateness.
     reached_ms = covered.end_ms
-    pipeline = build_pipeline(ingest, source, ledger, rules_of(settings, book, teams), lambda: reached_ms)
+    rules = rules_of(settings, order.book, order.teams)
     windows = [*_windows(span)]
     written = watch(cluster, len(windows))
+
+    def pipeline_by(days: int) -> Pipeline:
+        ingest = settings.ingest.model_copy(update={"batch": timedelta(days=days)})
+        return build_pipeline(ingest, source, ledger, rules, lambda: reached_ms)
+
     if not settings.detectors.enabled:
-        return pipeline.ingest(cluster, windows, on_window=written).failures
+        count = _process_count(source, cluster, span)
+        with local_processes(count, read_days.__module__) as processes:
+            if processes is None:
+                return pipeline_by(1).ingest(cluster, windows, on_window=written).failures
+            pool = LocalPool(partial(read_days, order), processes)
+            days = min(_MOST_DAYS, -(-span.length_ms // DAY_MS // (2 * count)))
+            return pipeline_by(days).ingest(cluster, windows, on_window=written, workers=pool).failures
     from gpucost.service.wiring.detection import build_assessing
 
+    pipeline = pipeline_by(1)
     waste = _Waste(build_assessing(settings.detectors, pipeline), watch(f"{cluster}: waste", len(windows)))
     failures = pipeline.ingest(cluster, windows, on_window=_both(written, waste.written)).failures
     return [*failures, *waste.rest(cluster, span)]
+
+
+def _process_count(source: IntervalSource, cluster: str, span: Window) -> int:
+    """How many processes read ``span``: more than this one where that takes longer than they take to
+    start."""
+    by_day = _by_day(source)
+    cores = min(os.cpu_count() or 1, _MOST_PROCESSES)
+    if by_day is None or span.length_ms < 2 * DAY_MS or cores == 1:
+        return 1
+    return cores if by_day.node_count(cluster) * span.length_ms >= _NODE_DAYS * DAY_MS else 1
 
 
 @dataclass

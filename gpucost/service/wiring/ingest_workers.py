@@ -1,9 +1,11 @@
 """Builders of the workers of a back-fill, on both sides: what is sent to a worker, and what it makes of it.
 
-A worker gets no settings and no secrets. It gets the path of the settings file (none where it was none), the
-source that the command line named, and a digest of all that lines depend on: gpucost's version, settings,
-price book and team rules. It reads its own file and environment, tokens included, and refuses work where
-a digest differs, since a ledger with days by other rules would be wrong without a sign of it.
+A worker of ``gpucost ingest`` may be on another machine. It gets no settings and no secrets. It gets the path
+of the settings file (none where it was none), the source that the command line named, and a digest of all
+that lines depend on: gpucost's version, settings, price book and team rules. It reads its own file and
+environment, tokens included, and refuses work where a digest differs, since a ledger with days by other rules
+would be wrong without a sign of it. A process that reads days of one report beside its command
+(``read_days``) gets all of that through their pipe.
 """
 
 from __future__ import annotations
@@ -14,15 +16,24 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import gpucost
 from gpucost.domain.errors import ErrorRemark, InputError
-from gpucost.service.ingest.batch_reader import BatchReader, BatchResult, WindowBatch, WorkerPool
+from gpucost.domain.time import DAY_MS
+from gpucost.service.ingest.batch_reader import (
+    BatchReader,
+    BatchResult,
+    ReadyWindows,
+    WindowBatch,
+    WorkerPool,
+)
+from gpucost.service.ingest.status import WindowFailure
 from gpucost.service.ingest.worker_pools import LocalPool, LocalProcesses, dask_workers
 from gpucost.service.settings.loader import load_settings
 from gpucost.service.wiring.inputs import load_book, load_teams, parse_source
@@ -34,6 +45,8 @@ if TYPE_CHECKING:
     from gpucost.attribution.teams import TeamRules
     from gpucost.pricing.price_book import PriceBook
     from gpucost.service.settings.model import Settings
+    from gpucost.service.wiring.source import TrialLook
+    from gpucost.telemetry.interval_source import IntervalSource
 
 _SCHEMES = ("tcp://", "tls://")
 
@@ -81,6 +94,34 @@ def read_by(order: WorkerOrder, batch: WindowBatch) -> BatchResult:
     return _reader(order).read(batch)
 
 
+@dataclass(frozen=True, slots=True)
+class DaysOrder:
+    """What a process of this machine needs to read days of a report, beside the days. It holds secrets."""
+
+    settings: Settings
+    book: PriceBook
+    teams: TeamRules
+    look: TrialLook
+
+
+def read_days(order: DaysOrder, batch: WindowBatch) -> BatchResult:
+    """In a process: read some days, each by itself, from a source that reads no others."""
+    look = replace(order.look, days=batch.span)
+    source = open_source(order.settings, order.book, lambda: order.look.at_ms, look=look)
+    reader = _reader_of(order.settings, order.book, order.teams, source)
+    parts: list[ReadyWindows | WindowFailure] = []
+    for _, windows in groupby(batch.windows, lambda each: each.start_ms // DAY_MS):
+        found = reader.read(WindowBatch(batch.cluster, tuple(windows)))
+        parts += found.parts
+        if not found.is_whole:
+            return replace(found, parts=tuple(parts))
+    return BatchResult(tuple(parts))
+
+
+def _reader_of(settings: Settings, book: PriceBook, teams: TeamRules, source: IntervalSource) -> BatchReader:
+    return BatchReader(source, rules_of(settings, book, teams), milliseconds(settings.ingest.window))
+
+
 class _KeptReader(threading.local):
     """From batch to batch, with the source's connections, which are of one thread."""
 
@@ -108,7 +149,7 @@ def _opened(order: WorkerOrder) -> BatchReader:
         where = f"{platform.node()} has another {' and '.join(differs)}"
         raise InputError("worker", ErrorRemark(where), "the same as where the command was started")
     source = open_source(settings, book, lambda: time.time_ns() // 1_000_000)
-    return BatchReader(source, rules_of(settings, book, teams), milliseconds(settings.ingest.window))
+    return _reader_of(settings, book, teams, source)
 
 
 def _digests(settings: Settings, book: PriceBook, teams: TeamRules) -> Mapping[str, str]:

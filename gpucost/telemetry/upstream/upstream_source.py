@@ -290,7 +290,7 @@ class UpstreamSource:
         self._existing = existing
         self._now = now
         self._sampled: dict[str, bool] = {}
-        self._at_once: dict[str, int] = {}
+        self._nodes: dict[str, int] = {}
 
     @property
     def name(self) -> str:
@@ -377,7 +377,7 @@ class UpstreamSource:
         samples = self._client.samples
         if samples is None or not reader.is_sampled or days is None or part.length_ms != DAY_MS:
             return
-        number = self._at_once.get(reader.cluster, 1)
+        number = max(1, min(_MOST_DAYS, _NODE_DAYS // max(1, self._node_count(reader))))
         before_ms = (part.start_ms - days.start_ms) // DAY_MS % number * DAY_MS
         run = Window(part.start_ms - before_ms, part.start_ms - before_ms + number * DAY_MS)
         whole = [each for each in run.split(DAY_MS) if days.intersect(each) == each]
@@ -390,12 +390,16 @@ class UpstreamSource:
         reader = self._reader(cluster, window)
         samples = self._client.samples
         if samples is not None and cluster not in self._sampled:
-            nodes = reader.select(ksm.NODE_CAPACITY, reader.is_gpu)
-            many = max(len(reader.label_values(label, nodes)) for label in NODE_LABELS)
-            self._sampled[cluster] = many >= samples.least_nodes
-            self._at_once[cluster] = max(1, min(_MOST_DAYS, _NODE_DAYS // max(1, many)))
+            self._sampled[cluster] = self._node_count(reader) >= samples.least_nodes
         reader.by_samples = samples is not None and self._sampled[cluster]
         return reader
+
+    def _node_count(self, reader: KubeStateReader) -> int:
+        """Nodes with GPUs around the first window that is read of a cluster."""
+        if reader.cluster not in self._nodes:
+            nodes = reader.select(ksm.NODE_CAPACITY, reader.is_gpu)
+            self._nodes[reader.cluster] = max(len(reader.label_values(label, nodes)) for label in NODE_LABELS)
+        return self._nodes[reader.cluster]
 
     def _reader(self, cluster: str, window: Window) -> KubeStateReader:
         return KubeStateReader(self._client, self._settings, cluster, window, self._existing)

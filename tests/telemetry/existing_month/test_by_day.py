@@ -467,6 +467,48 @@ def test_of_days_that_are_all_over_nothing_is_made_again(
     assert counts[5] == 1, "of the clusters it was told"
 
 
+@pytest.mark.parametrize("cost_only", [False, True])
+def test_a_month_that_processes_read_is_the_same_to_the_byte(
+    url: str, monkeypatch: pytest.MonkeyPatch, cost_only: bool
+) -> None:
+    """As one of many nodes is."""
+    settings = Settings().model_copy(update={"prometheus": PrometheusSettings(url=url)})
+    detectors = settings.detectors.model_copy(update={"enabled": False})
+    uncached = settings.source.model_copy(update={"cache_mib": 0})
+    settings = settings.model_copy(update={"detectors": detectors, "source": uncached})
+    monkeypatch.setattr("gpucost.service.wiring.adhoc_month.os.cpu_count", lambda: 2)
+    asked: list[str] = []
+    send = PrometheusClient._send
+
+    def noting(self: PrometheusClient, path: str, *rest: Any) -> Answer:
+        asked.append(path)
+        return send(self, path, *rest)
+
+    monkeypatch.setattr(PrometheusClient, "_send", noting)
+
+    def read() -> tuple[str, list[Window], list[object]]:
+        asked.clear()
+        told: list[Window] = []
+        with read_month(
+            *(settings, load_book(None), TeamRules.default(), Month(2026, 10), lambda: NOW),
+            cost_only=cost_only,
+            watch=lambda *_: lambda _, window: told.append(window),
+        ) as found:
+            assert not found.failures
+            months = found.reporting.month(EVERYTHING, Month(2026, 10), every_job=True)
+            infos = found.ledger.windows(MONTH, CLUSTER)
+        assert months is not None
+        windows: list[object] = [(each.window, each.digest, each.state, each.source) for each in infos]
+        return re.sub(r'"made_at": "[^"]*"', "", to_json(months.report)), told, windows
+
+    alone = read()
+    by_itself = len(asked)
+    monkeypatch.setattr("gpucost.service.wiring.adhoc_month._NODE_DAYS", 1)
+    assert read() == alone
+    assert len(alone[1]) >= DAYS
+    assert len(asked) < by_itself / 2, "the others asked"
+
+
 def test_what_is_covered_by_own_series_is_asked_once(client: AskedClient) -> None:
     source = CachedCoverageSource(client, PrometheusSourceSettings(), now=lambda: NOW)
     assert source.covered(CLUSTER) is None
