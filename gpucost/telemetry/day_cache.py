@@ -292,7 +292,10 @@ class DayCounts:
         counted = union(*(tagged(each, "counted", name) for name, each in parts.items()))
         self._names = (*parts,)
         self._found: dict[int, dict[str, float]] = {}
-        for series in reader.matrix(counted, days.start_ms + DAY_MS, days.end_ms, DAY_MS):
+        # Days end at midnight, wherever the first of ``days`` is cut.
+        first_ms = (days.start_ms // DAY_MS + 1) * DAY_MS
+        found = reader.matrix(counted, first_ms, days.end_ms, DAY_MS) if first_ms <= days.end_ms else ()
+        for series in found:
             for at, value in zip(*points(series), strict=True):
                 self._found.setdefault(at, {})[series["metric"].get("counted", "")] = value
 

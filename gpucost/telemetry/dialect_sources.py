@@ -52,6 +52,7 @@ from gpucost.telemetry.evidence.frame_rows import (
     in_order,
     joined,
 )
+from gpucost.telemetry.interval_source import IntervalSource
 from gpucost.telemetry.prometheus.api_client import PrometheusClient, QueryStats
 from gpucost.telemetry.prometheus.cluster_reader import whole
 from gpucost.telemetry.prometheus.promql import equals, select
@@ -120,7 +121,7 @@ class DailyUpstreamSource(UpstreamSource):
         cache: DayCache | None = None,
     ) -> None:
         super().__init__(client, settings, existing, now=now)
-        self._days = days
+        self._days = self._own_days = days
         self._ahead = ahead
         self._cache = cache
         self._counted: dict[str, DayCounts | None] = {}
@@ -147,6 +148,12 @@ class DailyUpstreamSource(UpstreamSource):
     def by_day(self) -> DailyUpstreamSource:
         """As FallbackSource.by_day."""
         return self
+
+    def share(self, cluster: str, own: Window, node_count: int) -> None:
+        """From now on others read some of the days: of ``cluster`` this source reads ``own`` only, in the way
+        that fits ``node_count``, as the others do."""
+        self._own_days = own
+        self._nodes[cluster] = node_count
 
     def node_count(self, cluster: str) -> int:
         """How many nodes with GPUs there are around the first day that is read. Raises SourceError."""
@@ -211,7 +218,7 @@ class DailyUpstreamSource(UpstreamSource):
     def _begin(self, cluster: str, window: Window) -> None:
         """Begin to read the days after ``window``. What fails is raised where that day is asked for."""
         covered = self.covered(cluster) if self._ahead else None
-        readable = None if covered is None else covered.intersect(self._days)
+        readable = None if covered is None else covered.intersect(self._own_days)
         for after_ms in range(DAY_MS, (self._ahead + 1) * DAY_MS, DAY_MS):
             day = Window(window.start_ms + after_ms, window.end_ms + after_ms)
             is_new = (cluster, day) not in self._kept and (cluster, day) not in self._begun
@@ -277,7 +284,7 @@ class DailyUpstreamSource(UpstreamSource):
 
     def _to_be_read(self, reader: KubeStateReader, window: Window) -> Window | None:  # noqa: ARG002  all days
         covered = self.covered(reader.cluster) if reader.is_sampled else None
-        return None if covered is None else covered.intersect(self._days)
+        return None if covered is None else covered.intersect(self._own_days)
 
     def _cached(
         self, cluster: str, part: Window, kind: str, read: Callable[[], ClusterFrames]
@@ -476,3 +483,8 @@ class FallbackSource:
 def _seen_ms(frames: ClusterFrames) -> int:
     observed = frames.observed
     return int((observed["end_ms"] - observed["start_ms"]).sum())
+
+
+def source_by_day(source: IntervalSource) -> DailyUpstreamSource | None:
+    """The source of days that are kept, where ``source`` has one."""
+    return source.by_day if isinstance(source, (FallbackSource, DailyUpstreamSource)) else None

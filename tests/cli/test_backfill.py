@@ -169,6 +169,26 @@ def test_processes_start_as_batches_come() -> None:
     assert {*active_children()} <= before
 
 
+def test_processes_end_with_the_one_that_has_them() -> None:
+    """It is killed, and cannot say so."""
+    code = f"""
+import os, signal, time
+from multiprocessing import active_children
+from gpucost.service.ingest.worker_pools import local_processes
+if __name__ == "__main__":
+    with local_processes(2, {DOOMED!r}) as processes:
+        processes.now.submit(os.getpid).result()
+        print(*(each.pid for each in active_children()), flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+    # The pipe ends once nobody has it any more.
+    found = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert found.returncode == -signal.SIGKILL
+    assert len(found.stdout.split()) == 2
+
+
 @pytest.mark.slow
 def test_a_batch_that_kills_every_process_is_given_up() -> None:
     with local_processes(2, DOOMED) as processes:
@@ -222,7 +242,7 @@ def test_days_of_a_report_are_read_each_by_itself_and_what_fails_is_told_in_its_
     recording(tmp_path / "recording", 2, ("east",))
     settings = parse_source(f"recorded:{tmp_path / 'recording'}", Settings())
     look = TrialLook(NOW_MS, MONTH)
-    given = DaysOrder(settings, load_book(None), TeamRules.default(), look)
+    given = DaysOrder.of(settings, load_book(None), TeamRules.default(), look)
     days = tuple(Window(START, START + 3 * DAY_MS).split(DAY_MS))
     found = read_days(pickle.loads(pickle.dumps(given)), WindowBatch("east", days))
     first, second, third = found.parts

@@ -144,7 +144,8 @@ def complain_of_unpriced(ledger: Ledger, span: Window, cluster: str) -> None:
     if not missing_ms:
         return
     filters = {"bucket": [str(each) for each in Bucket if each.is_capacity], "rate_id": ("",)}
-    unpriced = ledger.aggregate(EVERYTHING.within((cluster,)), span, ("model", "node"), filters=filters)
+    lines = ledger.aggregate(EVERYTHING.within((cluster,)), span, ("model", "node"), filters=filters)
+    unpriced = lines[lines["unpriced_ms"] > 0]
     parts = []
     for model, rows in unpriced.groupby("model", observed=True):
         nodes = sorted({visible(str(node)) for node in rows["node"]})

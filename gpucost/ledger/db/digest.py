@@ -39,7 +39,13 @@ def line_texts(columns: Sequence[Sequence[Any]]) -> list[str]:
     ``columns`` are unit key, holder key, rate key and bucket, which need no escapes, and LINE_MEASURES, which
     are int or None: what the encoder would write, several times faster.
     """
-    numbers = [["null" if value is None else value for value in column] for column in columns[4:]]
+    numbers = [
+        # Of many signals there is nothing at all.
+        ["null"] * len(column)
+        if column.count(None) == len(column)
+        else ["null" if value is None else value for value in column]
+        for column in columns[4:]
+    ]
     cut = 4 + _FIRST
     return [
         _SHORT % row[:cut] if row[cut:] == _NONE_LATER else _WHOLE % row

@@ -2,8 +2,8 @@
 
 Both take a ``work`` that any process of the same gpucost can call with a batch, and keep what they do not
 know to themselves: that a process was killed and its batches are read again by another, and who reads what.
-A batch is nothing but a cluster and windows, and a result what ``Ledger.write_batch`` takes; neither a pool
-nor a scheduler ever sees a password, a token or the ledger.
+A batch is nothing but a cluster and windows, and a result what ``Ledger.write_batch`` takes; no scheduler
+ever sees a password, a token or the ledger, and only processes of this machine may be sent work with secrets.
 
 What a worker says is wrong (a GpuCostError) is raised here. A batch with which processes die again and again
 raises WorkersLost.
@@ -12,14 +12,16 @@ raises WorkersLost.
 from __future__ import annotations
 
 import gc
+import os
 import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from importlib import import_module
-from multiprocessing import active_children, get_context
+from multiprocessing import active_children, get_context, parent_process
 from signal import SIG_IGN, SIGINT, signal
+from threading import Thread
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
@@ -68,9 +70,18 @@ class LocalProcesses:
 
 
 def _begin(*thresholds: int) -> None:
-    """A process looks for garbage as seldom as the one that has it, which also hears of Ctrl-C for both."""
+    """A process looks for garbage as seldom as the one that has it, which hears of Ctrl-C for both. It ends
+    with it, too, where that is killed: it would wait for work for ever."""
     gc.set_threshold(*thresholds)
     signal(SIGINT, SIG_IGN)
+    Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _load(module: str) -> None:
@@ -79,8 +90,9 @@ def _load(module: str) -> None:
 
 @contextmanager
 def local_processes(count: int, module: str) -> Iterator[LocalProcesses | None]:
-    """LocalProcesses that end with the context, and in the middle of their work where that ends with an error
-    or Ctrl-C; None for one, which is this process."""
+    """LocalProcesses that end with the context, whatever they do then; None for one, which is this process.
+
+    Raises OSError where a machine lets no processes share anything."""
     if count == 1:
         yield None
         return
@@ -88,12 +100,10 @@ def local_processes(count: int, module: str) -> Iterator[LocalProcesses | None]:
     processes = LocalProcesses(count, module)
     try:
         yield processes
-    except BaseException:
+    finally:
         for process in active_children():
             if process not in others:
                 process.terminate()
-        raise
-    finally:
         processes.now.shutdown(cancel_futures=True)
 
 

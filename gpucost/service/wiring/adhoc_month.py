@@ -23,7 +23,7 @@ from gpucost.ledger.ledger import Ledger
 from gpucost.pricing.price_book import PriceBook
 from gpucost.service.ingest.pipeline import OnWindow, Pipeline, nobody
 from gpucost.service.ingest.status import WindowFailure
-from gpucost.service.ingest.worker_pools import LocalPool, local_processes
+from gpucost.service.ingest.worker_pools import LocalPool, WorkersLost, local_processes
 from gpucost.service.reporting.report_service import ReportService
 from gpucost.service.settings.model import Settings
 from gpucost.service.wiring.ingest_workers import DaysOrder, read_days
@@ -31,16 +31,18 @@ from gpucost.service.wiring.ledger import build_reporting
 from gpucost.service.wiring.pipeline import build_pipeline, rules_of
 from gpucost.service.wiring.source import TrialLook, open_source
 from gpucost.telemetry.day_cache import DayCache
-from gpucost.telemetry.dialect_sources import DailyUpstreamSource, FallbackSource
+from gpucost.telemetry.dialect_sources import DailyUpstreamSource, FallbackSource, source_by_day
 from gpucost.telemetry.interval_source import IntervalSource
 
 if TYPE_CHECKING:
     from gpucost.service.detection.waste_accounting import WasteAccounting
 
-# From a thousand days of nodes on, some five seconds, other processes read: each some days, as many as are
-# read at once.
-_NODE_DAYS = 1_000
+# From so many days of nodes on, some five seconds, other processes read: each some days, as many as are read
+# at once.
+_NODE_DAYS = 900
 _MOST_PROCESSES, _MOST_DAYS = 4, 8
+# Of all processes together: a server answers twenty at once.
+_MOST_REQUESTS = 12
 
 WindowWatch = Callable[[str, int], OnWindow]
 """Called with the name of a step and its number of windows; the result is called for each window."""
@@ -73,7 +75,9 @@ def read_month(
 ) -> Iterator[AdhocMonth]:
     """Read ``month``, of one cluster or all of the source; of the running month what there is now, with its
     last windows open, since they may still change. With ``only``, that stretch instead of the month; with
-    ``cost_only``, nothing of use. Days that are over are read once, and again with ``refreshes``.
+    ``cost_only``, nothing of use. Days that are over are read once, and again with ``refreshes``. Of many
+    nodes other processes read, which import the program's main module: a script calls this under
+    ``if __name__ == "__main__"``.
 
     Raises SourceError when the source cannot be asked, InputError for a cluster it does not have.
     """
@@ -93,7 +97,7 @@ def read_month(
         with Ledger.open(f"sqlite:///{file}", now=now) as ledger:
             failures: list[WindowFailure] = []
             for name in () if is_there else wanted:
-                failures += _cluster(DaysOrder(settings, book, teams, look), source, ledger, name, watch)
+                failures += _cluster(DaysOrder.of(settings, book, teams, look), source, ledger, name, watch)
             if kept is not None and not is_there and not failures:
                 kept.keep(file)
             yield AdhocMonth(
@@ -169,7 +173,7 @@ class _KeptLedger:
         asked: Window,
     ) -> tuple[tuple[str, ...], _KeptLedger | None]:
         """As ``of`` at the last time, with the clusters, where the server still counts the same."""
-        by_day = _by_day(source)
+        by_day = source_by_day(source)
         found = None if by_day is None else by_day.kept_as_before(asked, cluster)
         if found is None:
             return (), None
@@ -177,7 +181,7 @@ class _KeptLedger:
         return clusters, cls(kept[0].cache, _key(settings, book, teams, [each.mark for each in kept]))
 
     def remember(self, source: IntervalSource, clusters: Sequence[str], asked: Window, *, only: bool) -> None:
-        by_day = _by_day(source)
+        by_day = source_by_day(source)
         if by_day is not None:
             by_day.remember(asked, clusters, only=only)
 
@@ -193,10 +197,6 @@ class _KeptLedger:
     def keep(self, file: Path) -> None:
         with closing(sqlite3.connect(file)) as connection:
             self.cache.put_bytes(self.key, zlib.compress(connection.serialize(), 1))
-
-
-def _by_day(source: IntervalSource) -> DailyUpstreamSource | None:
-    return source.by_day if isinstance(source, (FallbackSource, DailyUpstreamSource)) else None
 
 
 def _key(settings: Settings, book: PriceBook, teams: TeamRules, marks: Sequence[str]) -> str:
@@ -223,13 +223,16 @@ def _cluster(
         return build_pipeline(ingest, source, ledger, rules, lambda: reached_ms)
 
     if not settings.detectors.enabled:
-        count = _process_count(source, cluster, span)
-        with local_processes(count, read_days.__module__) as processes:
-            if processes is None:
-                return pipeline_by(1).ingest(cluster, windows, on_window=written).failures
-            pool = LocalPool(partial(read_days, order), processes)
-            days = min(_MOST_DAYS, -(-span.length_ms // DAY_MS // (2 * count)))
-            return pipeline_by(days).ingest(cluster, windows, on_window=written, workers=pool).failures
+        nodes = _many_nodes(source, cluster, span)
+        if nodes:
+            done: set[Window] = set()
+            try:
+                shared = order.shared(nodes, max(2, _MOST_REQUESTS // _cores()))
+                return _by_processes(shared, pipeline_by, cluster, windows, written, done)
+            except (WorkersLost, OSError):
+                # No other processes, or no memory for them: this one reads what is left.
+                windows = [each for each in windows if each not in done]
+        return pipeline_by(1).ingest(cluster, windows, on_window=written).failures
     from gpucost.service.wiring.detection import build_assessing
 
     pipeline = pipeline_by(1)
@@ -238,14 +241,45 @@ def _cluster(
     return [*failures, *waste.rest(cluster, span)]
 
 
-def _process_count(source: IntervalSource, cluster: str, span: Window) -> int:
-    """How many processes read ``span``: more than this one where that takes longer than they take to
-    start."""
-    by_day = _by_day(source)
-    cores = min(os.cpu_count() or 1, _MOST_PROCESSES)
-    if by_day is None or span.length_ms < 2 * DAY_MS or cores == 1:
-        return 1
-    return cores if by_day.node_count(cluster) * span.length_ms >= _NODE_DAYS * DAY_MS else 1
+def _by_processes(
+    order: DaysOrder,
+    pipeline_by: Callable[[int], Pipeline],
+    cluster: str,
+    windows: Sequence[Window],
+    written: OnWindow,
+    done: set[Window],
+) -> Sequence[WindowFailure]:
+    """Read ``windows`` in other processes, each some days; ``done`` gets those that were written."""
+
+    def note(cluster: str, window: Window) -> None:
+        done.add(window)
+        written(cluster, window)
+
+    with local_processes(_cores(), read_days.__module__) as processes:
+        assert processes is not None
+        pool = LocalPool(partial(read_days, order), processes)
+        length_ms = windows[-1].end_ms - windows[0].start_ms
+        days = min(_MOST_DAYS, -(-length_ms // DAY_MS // (2 * _cores())))
+        return pipeline_by(days).ingest(cluster, windows, on_window=note, workers=pool).failures
+
+
+def _many_nodes(source: IntervalSource, cluster: str, span: Window) -> int:
+    """The number of nodes with GPUs, where to read ``span`` takes longer than other processes take to start;
+    else 0."""
+    by_day = source_by_day(source)
+    if by_day is None or span.length_ms < 2 * DAY_MS or _cores() == 1:
+        return 0
+    try:
+        nodes = by_day.node_count(cluster)
+    except SourceError:
+        return 0  # said where it is read
+    return nodes if nodes * span.length_ms >= _NODE_DAYS * DAY_MS else 0
+
+
+def _cores() -> int:
+    # Not every system says which cores a process may use.
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(usable, _MOST_PROCESSES)
 
 
 @dataclass

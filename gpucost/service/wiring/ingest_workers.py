@@ -14,7 +14,7 @@ import hashlib
 import platform
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -91,24 +91,39 @@ def open_workers(
 def read_by(order: WorkerOrder, batch: WindowBatch) -> BatchResult:
     """In a worker: read a batch by its own settings. Raises InputError where they are not those of the order,
     ConfigError where they cannot be read."""
-    return _reader(order).read(batch)
+    return _kept.of(order.run, partial(_opened, order)).read(batch)
 
 
 @dataclass(frozen=True, slots=True)
 class DaysOrder:
-    """What a process of this machine needs to read days of a report, beside the days. It holds secrets."""
+    """What a process of this machine needs to read days of a report, beside the days. It holds secrets.
+    ``node_count`` is of the cluster that is read, so that all processes read it in the same way."""
 
+    run: str
     settings: Settings
     book: PriceBook
     teams: TeamRules
     look: TrialLook
+    node_count: int = 0
+
+    @classmethod
+    def of(cls, settings: Settings, book: PriceBook, teams: TeamRules, look: TrialLook) -> DaysOrder:
+        return cls(uuid4().hex, settings, book, teams, look)
+
+    def shared(self, node_count: int, at_once: int) -> DaysOrder:
+        """For one of several processes, each with no more than ``at_once`` requests under way."""
+        return replace(self, node_count=node_count, look=replace(self.look, at_once=at_once))
 
 
 def read_days(order: DaysOrder, batch: WindowBatch) -> BatchResult:
-    """In a process: read some days, each by itself, from a source that reads no others."""
-    look = replace(order.look, days=batch.span)
-    source = open_source(order.settings, order.book, lambda: order.look.at_ms, look=look)
-    reader = _reader_of(order.settings, order.book, order.teams, source)
+    """In a process: read some days, each by itself."""
+    # Not at the top: workers of a back-fill may read a recording.
+    from gpucost.telemetry.dialect_sources import source_by_day
+
+    reader = _kept.of(order.run, partial(_opened_for, order))
+    by_day = source_by_day(reader.source)
+    if by_day is not None:
+        by_day.share(batch.cluster, batch.span, order.node_count)
     parts: list[ReadyWindows | WindowFailure] = []
     for _, windows in groupby(batch.windows, lambda each: each.start_ms // DAY_MS):
         found = reader.read(WindowBatch(batch.cluster, tuple(windows)))
@@ -118,24 +133,28 @@ def read_days(order: DaysOrder, batch: WindowBatch) -> BatchResult:
     return BatchResult(tuple(parts))
 
 
+def _opened_for(order: DaysOrder) -> BatchReader:
+    source = open_source(order.settings, order.book, lambda: order.look.at_ms, look=order.look)
+    return _reader_of(order.settings, order.book, order.teams, source)
+
+
 def _reader_of(settings: Settings, book: PriceBook, teams: TeamRules, source: IntervalSource) -> BatchReader:
     return BatchReader(source, rules_of(settings, book, teams), milliseconds(settings.ingest.window))
 
 
 class _KeptReader(threading.local):
-    """From batch to batch, with the source's connections, which are of one thread."""
+    """From batch to batch of a run, with the source's connections, which are of one thread."""
 
-    order: WorkerOrder | None = None
+    run = ""
     reader: BatchReader | None = None
+
+    def of(self, run: str, opened: Callable[[], BatchReader]) -> BatchReader:
+        if self.reader is None or self.run != run:
+            self.reader, self.run = opened(), run
+        return self.reader
 
 
 _kept = _KeptReader()
-
-
-def _reader(order: WorkerOrder) -> BatchReader:
-    if _kept.reader is None or _kept.order != order:
-        _kept.reader, _kept.order = _opened(order), order
-    return _kept.reader
 
 
 def _opened(order: WorkerOrder) -> BatchReader:

@@ -30,15 +30,20 @@ if TYPE_CHECKING:
 
 
 def build_client(
-    settings: PrometheusSettings, *, stopped: threading.Event | None = None, attempts: int | None = None
+    settings: PrometheusSettings,
+    *,
+    stopped: threading.Event | None = None,
+    attempts: int | None = None,
+    at_once: int | None = None,
 ) -> PrometheusClient:
     """A client of the Prometheus of the settings; no request is made yet. ``attempts`` limits how often one
-    query is tried, where a person waits for the answer."""
+    query is tried, where a person waits for the answer, and ``at_once`` how many are under way."""
     token = settings.token()
     limits = ClientSettings(read_timeout_s=settings.timeout.total_seconds())
+    limits = limits if attempts is None else replace(limits, attempts=attempts)
     client = PrometheusClient(
         _with_login(settings),
-        settings=limits if attempts is None else replace(limits, attempts=attempts),
+        settings=limits if at_once is None else replace(limits, most_at_once=at_once),
         headers={} if token is None else {"Authorization": f"Bearer {token}"},
         verify=True if settings.ca_file is None else str(settings.ca_file),
         sleep=time.sleep if stopped is None else stopped.wait,
@@ -72,7 +77,7 @@ def open_prometheus(
 ) -> IntervalSource:
     """As ``wiring.source.open_source``."""
     found = settings.prometheus
-    client = build_client(found, stopped=stopped)
+    client = build_client(found, stopped=stopped, at_once=None if look is None else look.at_once)
     options = source_options(found, book.label_names)
     if look is not None:
         options = replace(options, as_of_ms=look.at_ms, reads_use=look.reads_use)

@@ -23,12 +23,14 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class TrialLook:
     """One reading, as of ``at_ms``, of ``days``, each with the time around it; of use only with
-    ``reads_use``. Days that are over are kept for the next; with ``refreshes``, they are read anew."""
+    ``reads_use``. Days that are over are kept for the next; with ``refreshes``, they are read anew. Where
+    others read beside this one, no more than ``at_once`` requests are under way."""
 
     at_ms: int
     days: Window
     reads_use: bool = True
     refreshes: bool = False
+    at_once: int | None = None
 
 
 def open_source(

@@ -28,14 +28,14 @@ from gpucost.service.settings.model import PrometheusSettings, Settings
 from gpucost.service.wiring.adhoc_month import read_month
 from gpucost.service.wiring.inputs import load_book
 from gpucost.telemetry import dialect_sources as by_day_module
-from gpucost.telemetry.day_cache import CacheFiles, DayCache
+from gpucost.telemetry.day_cache import CacheFiles, DayCache, DayCounts
 from gpucost.telemetry.dialect_sources import CachedCoverageSource, DailyUpstreamSource, joined_days
 from gpucost.telemetry.evidence import heartbeat
 from gpucost.telemetry.prometheus.api_client import PrometheusClient
 from gpucost.telemetry.prometheus.cluster_reader import ClusterReader
 from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
 from gpucost.telemetry.prometheus_source import PrometheusSource
-from gpucost.telemetry.upstream.kube_reader import UpstreamSettings
+from gpucost.telemetry.upstream.kube_reader import KubeStateReader, UpstreamSettings
 from gpucost.telemetry.upstream.upstream_source import UpstreamSource
 from tests.support.existing.kube_series import kube_target
 from tests.support.existing.script import scripted
@@ -467,16 +467,30 @@ def test_of_days_that_are_all_over_nothing_is_made_again(
     assert counts[5] == 1, "of the clusters it was told"
 
 
+def test_a_day_counts_the_same_wherever_the_first_one_is_cut(client: AskedClient) -> None:
+    def counted(first_ms: int) -> list[float]:
+        span = Window(T0 + first_ms, T0 + DAYS * DAY_MS)
+        reader = KubeStateReader(client, SETTINGS, CLUSTER, span, UpstreamSettings())
+        return DayCounts(reader, span).of(day(1))
+
+    assert all(counted(0))
+    assert counted(9 * HOUR_MS + 17) == counted(0)
+
+
+ADHOC = "gpucost.service.wiring.adhoc_month"
+
+
 @pytest.mark.parametrize("cost_only", [False, True])
+@pytest.mark.parametrize("first_ms", [0, 9 * HOUR_MS])
 def test_a_month_that_processes_read_is_the_same_to_the_byte(
-    url: str, monkeypatch: pytest.MonkeyPatch, cost_only: bool
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cost_only: bool, first_ms: int
 ) -> None:
-    """As one of many nodes is."""
-    settings = Settings().model_copy(update={"prometheus": PrometheusSettings(url=url)})
-    detectors = settings.detectors.model_copy(update={"enabled": False})
-    uncached = settings.source.model_copy(update={"cache_mib": 0})
-    settings = settings.model_copy(update={"detectors": detectors, "source": uncached})
-    monkeypatch.setattr("gpucost.service.wiring.adhoc_month.os.cpu_count", lambda: 2)
+    """As one of many nodes is, also where its first day is cut; and what each keeps of a day is what the
+    other takes."""
+    found = Settings().model_copy(update={"prometheus": PrometheusSettings(url=url)})
+    detectors = found.detectors.model_copy(update={"enabled": False})
+    monkeypatch.setattr(f"{ADHOC}._cores", lambda: 2)
+    monkeypatch.setattr(f"{ADHOC}._KeptLedger.restore", lambda *_: False)
     asked: list[str] = []
     send = PrometheusClient._send
 
@@ -486,27 +500,70 @@ def test_a_month_that_processes_read_is_the_same_to_the_byte(
 
     monkeypatch.setattr(PrometheusClient, "_send", noting)
 
-    def read() -> tuple[str, list[Window], list[object]]:
+    def read(node_days: int, cache: str) -> tuple[int, str, list[Window], list[object]]:
+        monkeypatch.setattr(f"{ADHOC}._NODE_DAYS", node_days)
+        settings = found.model_copy(
+            update={
+                "detectors": detectors,
+                "source": found.source.model_copy(update={"cache": tmp_path / cache}),
+            }
+        )
         asked.clear()
         told: list[Window] = []
         with read_month(
             *(settings, load_book(None), TeamRules.default(), Month(2026, 10), lambda: NOW),
+            only=Window(MONTH.start_ms + first_ms, MONTH.end_ms),
             cost_only=cost_only,
             watch=lambda *_: lambda _, window: told.append(window),
-        ) as found:
-            assert not found.failures
-            months = found.reporting.month(EVERYTHING, Month(2026, 10), every_job=True)
-            infos = found.ledger.windows(MONTH, CLUSTER)
+        ) as month:
+            assert not month.failures
+            months = month.reporting.month(EVERYTHING, Month(2026, 10), every_job=True)
+            infos = month.ledger.windows(MONTH, CLUSTER)
         assert months is not None
         windows: list[object] = [(each.window, each.digest, each.state, each.source) for each in infos]
-        return re.sub(r'"made_at": "[^"]*"', "", to_json(months.report)), told, windows
+        document = re.sub(r'"made_at": "[^"]*"', "", to_json(months.report))
+        return len(asked), document, told, windows
 
-    alone = read()
-    by_itself = len(asked)
-    monkeypatch.setattr("gpucost.service.wiring.adhoc_month._NODE_DAYS", 1)
-    assert read() == alone
-    assert len(alone[1]) >= DAYS
-    assert len(asked) < by_itself / 2, "the others asked"
+    def kept(cache: str) -> dict[str, int]:
+        return {each.name: each.stat().st_ino for each in (tmp_path / cache).rglob("*") if each.is_file()}
+
+    alone, beside = 1_000_000, 1
+    first = read(alone, "one")
+    others = read(beside, "other")
+    assert others[1:] == first[1:]
+    assert len(first[2]) >= DAYS
+    assert others[0] < first[0] / 2, "the others asked"
+    of_days = kept("one")
+    assert of_days
+    assert read(beside, "one")[1:] == first[1:]
+    assert read(alone, "other")[1:] == first[1:]
+    assert kept("one") == of_days, "read, not written again"
+    assert kept("other").keys() == of_days.keys()
+
+
+def test_without_other_processes_one_reads(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = Settings().model_copy(update={"prometheus": PrometheusSettings(url=url)})
+    settings = settings.model_copy(
+        update={
+            "detectors": settings.detectors.model_copy(update={"enabled": False}),
+            "source": settings.source.model_copy(update={"cache_mib": 0}),
+        }
+    )
+    monkeypatch.setattr(f"{ADHOC}._cores", lambda: 2)
+    monkeypatch.setattr(f"{ADHOC}._NODE_DAYS", 1)
+    tried: list[int] = []
+
+    def refused(count: int, _: str) -> Any:
+        tried.append(count)
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr(f"{ADHOC}.local_processes", refused)
+    with read_month(
+        *(settings, load_book(None), TeamRules.default(), Month(2026, 10), lambda: NOW), cost_only=True
+    ) as read:
+        assert not read.failures
+        assert len(read.ledger.windows(MONTH, CLUSTER)) >= DAYS
+    assert tried == [2]
 
 
 def test_what_is_covered_by_own_series_is_asked_once(client: AskedClient) -> None:
