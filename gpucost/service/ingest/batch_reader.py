@@ -34,6 +34,7 @@ from gpucost.domain.time import HOUR_MS, Window
 from gpucost.ledger.usage.prepared_batch import PreparedBatch, prepare_batch
 from gpucost.service.ingest.status import WindowFailure
 from gpucost.telemetry.interval_source import IntervalSource
+from gpucost.telemetry.prometheus.query_response import COLLECTOR
 
 REFUSALS = (InputError, LedgerConflict, MonthClosed)
 """What is wrong with one window of a batch, and not with the ledger."""
@@ -103,6 +104,11 @@ class BatchReader:
 
     def read(self, batch: WindowBatch) -> BatchResult:
         """Raises no error of a source, nor of content that a ledger would refuse: they are in the result."""
+        # A day of many pods is hundreds of thousands of objects, none of which is garbage.
+        with COLLECTOR.paused():
+            return self._read(batch)
+
+    def _read(self, batch: WindowBatch) -> BatchResult:
         windows, span = batch.windows, batch.span
         try:
             frames = self.source.read(batch.cluster, span)
