@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -24,9 +24,6 @@ from gpucost.domain.money import INT64_MAX
 from gpucost.ledger.db.dimensions import among
 from gpucost.ledger.usage.day_totals import LARGEST, Numbers, summed
 from gpucost.ledger.usage.lines import LineMeasure
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _ROOM = 1 << 62
 _PART = 500

@@ -11,7 +11,6 @@ raises WorkersLost.
 
 from __future__ import annotations
 
-import gc
 import os
 import socket
 from collections.abc import Callable, Iterator
@@ -57,7 +56,7 @@ class LocalProcesses:
 
     def _start(self) -> ProcessPoolExecutor:
         # A fork would inherit connections and locks.
-        processes = ProcessPoolExecutor(self.count, get_context("spawn"), _begin, gc.get_threshold())
+        processes = ProcessPoolExecutor(self.count, get_context("spawn"), _begin)
         for _ in range(_AT_ONCE):
             processes.submit(_load, self._module)
         return processes
@@ -69,10 +68,9 @@ class LocalProcesses:
             self.now = self._start()
 
 
-def _begin(*thresholds: int) -> None:
-    """A process looks for garbage as seldom as the one that has it, which hears of Ctrl-C for both. It ends
-    with it, too, where that is killed: it would wait for work for ever."""
-    gc.set_threshold(*thresholds)
+def _begin() -> None:
+    """The process that has this one hears of Ctrl-C for both. This one ends with it, too, where that is
+    killed: it would wait for work for ever."""
     signal(SIGINT, SIG_IGN)
     Thread(target=_end_with_parent, daemon=True).start()
 

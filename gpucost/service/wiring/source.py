@@ -47,7 +47,14 @@ def open_source(
     Once ``stopped`` is set, no failed query is tried again. With ``look`` no query is made twice, and windows
     are read up to its instant: the result must not be kept.
     """
-    source = _source(settings, book, now, stopped, look)
+    source: IntervalSource
+    if settings.source.path is not None:
+        source = RecordedSource(settings.source.path)
+    else:
+        # Imported here, since a recording needs nothing that asks a server.
+        from gpucost.service.wiring.prometheus_connection import open_prometheus
+
+        source = open_prometheus(settings, book, now, stopped, look)
     schedulers = inner_schedulers(settings)
     if not schedulers:
         return source
@@ -85,18 +92,3 @@ def recorded_scheduler(found: InnerSchedulerSettings) -> RecordedScheduler:
     )
     parse = read_slurm if found.kind == "slurm" else ray_parser(keys)
     return RecordedScheduler(scheduler, RecordFolder(found.path, parse))
-
-
-def _source(
-    settings: Settings,
-    book: PriceBook,
-    now: Callable[[], int],
-    stopped: threading.Event | None,
-    look: TrialLook | None,
-) -> IntervalSource:
-    if settings.source.path is not None:
-        return RecordedSource(settings.source.path)
-    # Imported here, since a recording needs nothing that asks a server.
-    from gpucost.service.wiring.prometheus_connection import open_prometheus
-
-    return open_prometheus(settings, book, now, stopped, look)
