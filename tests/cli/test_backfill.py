@@ -24,9 +24,10 @@ from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window
 from gpucost.ledger.ledger import Ledger
 from gpucost.service.ingest.batch_reader import ReadyWindows, WindowBatch, results_in_order
 from gpucost.service.ingest.status import WindowFailure
-from gpucost.service.ingest.worker_pools import LocalPool, WorkersLost, local_processes
+from gpucost.service.ingest.worker_pools import LocalPool, WorkersLost, local_processes, memory_room_mib
 from gpucost.service.settings.loader import load_settings
 from gpucost.service.settings.model import Settings
+from gpucost.service.wiring import adhoc_month
 from gpucost.service.wiring.ingest_workers import DaysOrder, WorkerOrder, open_workers, read_by, read_days
 from gpucost.service.wiring.inputs import load_book, load_teams, parse_source
 from gpucost.service.wiring.source import TrialLook
@@ -190,6 +191,42 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
+def test_memory_is_that_of_the_machine_or_of_the_container_where_that_is_less(tmp_path: Path) -> None:
+    """Of the cache of files nothing counts as taken."""
+    assert memory_room_mib(tmp_path) is None
+    found = memory_room_mib()
+    assert sys.platform != "linux" or (found is not None and found > 0)
+
+    def write(name: str, text: str) -> None:
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="ascii")
+
+    write("proc/meminfo", "MemTotal: 8388608 kB\nMemFree: 1024 kB\nMemAvailable: 6291456 kB\n")
+    assert memory_room_mib(tmp_path) == 6144
+    write("sys/fs/cgroup/memory.max", "max\n")
+    assert memory_room_mib(tmp_path) == 6144
+    write("sys/fs/cgroup/memory.max", f"{2 << 30}\n")
+    write("sys/fs/cgroup/memory.stat", f"anon {512 << 20}\nfile {1 << 30}\n")
+    assert memory_room_mib(tmp_path) == 1536
+    write("sys/fs/cgroup/memory.max", f"{16 << 30}\n")
+    assert memory_room_mib(tmp_path) == 6144
+
+
+@pytest.mark.parametrize(
+    ("room_mib", "cost_only", "with_use"),
+    [(None, 4, 4), (100_000, 4, 4), (4_005, 0, 0), (4_006, 1, 0), (8_012, 2, 1), (0, 0, 0)],
+)
+def test_as_many_processes_read_days_as_there_are_cores_and_memory_for(
+    monkeypatch: pytest.MonkeyPatch, room_mib: int | None, cost_only: int, with_use: int
+) -> None:
+    """256 MiB each, and 3 MiB of each node, or 6 with use."""
+    monkeypatch.setattr(adhoc_month, "_cores", lambda: 4)
+    monkeypatch.setattr(adhoc_month, "memory_room_mib", lambda: room_mib)
+    assert adhoc_month._processes(1250, reads_use=False) == cost_only
+    assert adhoc_month._processes(1250, reads_use=True) == with_use
+
+
 def test_a_batch_that_kills_every_process_is_given_up() -> None:
     with local_processes(2, DOOMED) as processes:
         assert processes is not None

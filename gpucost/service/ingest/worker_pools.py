@@ -19,6 +19,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from multiprocessing import active_children, get_context, parent_process
+from pathlib import Path
 from signal import SIG_IGN, SIGINT, signal
 from threading import Thread
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -103,6 +104,22 @@ def local_processes(count: int, module: str) -> Iterator[LocalProcesses | None]:
             if process not in others:
                 process.terminate()
         processes.now.shutdown(cancel_futures=True)
+
+
+def memory_room_mib(root: Path = Path("/")) -> int | None:
+    """How much memory this machine, or the container (a cgroup of version 2) that this process runs in, has
+    left; None where the system does not say."""
+    found = list[int]()
+    with suppress(OSError, ValueError, StopIteration):
+        lines = (root / "proc/meminfo").read_text("ascii").splitlines()
+        found.append(int(next(each for each in lines if each.startswith("MemAvailable:")).split()[1]) >> 10)
+    with suppress(OSError, ValueError, StopIteration):
+        group = root / "sys/fs/cgroup"
+        most = int((group / "memory.max").read_text("ascii"))  # ValueError for "max"
+        lines = (group / "memory.stat").read_text("ascii").splitlines()
+        # What files have in its cache is given back where it is needed.
+        found.append(most - int(next(each for each in lines if each.startswith("anon ")).split()[1]) >> 20)
+    return min(found, default=None)
 
 
 class LocalPool:

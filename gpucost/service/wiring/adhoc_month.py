@@ -23,7 +23,7 @@ from gpucost.ledger.ledger import Ledger
 from gpucost.pricing.price_book import PriceBook
 from gpucost.service.ingest.pipeline import OnWindow, Pipeline, nobody
 from gpucost.service.ingest.status import WindowFailure
-from gpucost.service.ingest.worker_pools import LocalPool, WorkersLost, local_processes
+from gpucost.service.ingest.worker_pools import LocalPool, WorkersLost, local_processes, memory_room_mib
 from gpucost.service.reporting.report_service import ReportService
 from gpucost.service.settings.model import Settings
 from gpucost.service.wiring.ingest_workers import DaysOrder, read_days
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 # at once.
 _NODE_DAYS = 900
 _MOST_PROCESSES, _MOST_DAYS = 4, 8
+# What a process takes, and what it has of each node: some days of who held it, and of what its GPUs did.
+_OWN_MIB, _HELD_MIB, _USED_MIB = 256, 3, 6
 # Of all processes together: a server answers twenty at once.
 _MOST_REQUESTS = 12
 
@@ -224,11 +226,12 @@ def _cluster(
 
     if not settings.detectors.enabled:
         nodes = _many_nodes(source, cluster, span)
-        if nodes:
+        count = _processes(nodes, reads_use=order.look.reads_use) if nodes else 1
+        if count > 1:
             done: set[Window] = set()
             try:
-                shared = order.shared(nodes, max(2, _MOST_REQUESTS // _cores()))
-                return _by_processes(shared, pipeline_by, cluster, windows, written, done)
+                shared = order.shared(nodes, max(2, _MOST_REQUESTS // count))
+                return _by_processes(count, shared, pipeline_by, cluster, windows, written, done)
             except (WorkersLost, OSError):
                 # No other processes, or no memory for them: this one reads what is left.
                 windows = [each for each in windows if each not in done]
@@ -242,6 +245,7 @@ def _cluster(
 
 
 def _by_processes(
+    count: int,
     order: DaysOrder,
     pipeline_by: Callable[[int], Pipeline],
     cluster: str,
@@ -249,17 +253,18 @@ def _by_processes(
     written: OnWindow,
     done: set[Window],
 ) -> Sequence[WindowFailure]:
-    """Read ``windows`` in other processes, each some days; ``done`` gets those that were written."""
+    """Read ``windows`` in ``count`` other processes, each some days; ``done`` gets those that were
+    written."""
 
     def note(cluster: str, window: Window) -> None:
         done.add(window)
         written(cluster, window)
 
-    with local_processes(_cores(), read_days.__module__) as processes:
+    with local_processes(count, read_days.__module__) as processes:
         assert processes is not None
         pool = LocalPool(partial(read_days, order), processes)
         length_ms = windows[-1].end_ms - windows[0].start_ms
-        days = min(_MOST_DAYS, -(-length_ms // DAY_MS // (2 * _cores())))
+        days = min(_MOST_DAYS, -(-length_ms // DAY_MS // (2 * count)))
         return pipeline_by(days).ingest(cluster, windows, on_window=note, workers=pool).failures
 
 
@@ -274,6 +279,13 @@ def _many_nodes(source: IntervalSource, cluster: str, span: Window) -> int:
     except SourceError:
         return 0  # said where it is read
     return nodes if nodes * span.length_ms >= _NODE_DAYS * DAY_MS else 0
+
+
+def _processes(nodes: int, *, reads_use: bool) -> int:
+    """How many processes may read days of so many nodes, of the cores and the memory that there are."""
+    each_mib = _OWN_MIB + nodes * (_USED_MIB if reads_use else _HELD_MIB)
+    room_mib = memory_room_mib()
+    return _cores() if room_mib is None else min(_cores(), room_mib // each_mib)
 
 
 def _cores() -> int:
