@@ -13,6 +13,7 @@ from fractions import Fraction
 from functools import partial
 from multiprocessing import active_children
 from pathlib import Path
+from signal import SIG_BLOCK, SIGINT, pthread_sigmask
 
 import pandas as pd
 import pytest
@@ -190,7 +191,6 @@ if __name__ == "__main__":
     assert len(found.stdout.split()) == 2
 
 
-@pytest.mark.slow
 def test_memory_is_that_of_the_machine_or_of_the_container_where_that_is_less(tmp_path: Path) -> None:
     """Of the cache of files nothing counts as taken."""
     assert memory_room_mib(tmp_path) is None
@@ -227,6 +227,16 @@ def test_as_many_processes_read_days_as_there_are_cores_and_memory_for(
     assert adhoc_month._processes(1250, reads_use=True) == with_use
 
 
+def test_processes_hear_of_no_ctrl_c_while_they_begin() -> None:
+    """Python would print an error of its own where it is interrupted while it loads."""
+    before = pthread_sigmask(SIG_BLOCK, ())
+    with local_processes(2, DOOMED) as processes:
+        assert processes is not None
+        assert SIGINT in processes.now.submit(pthread_sigmask, SIG_BLOCK, ()).result()
+    assert pthread_sigmask(SIG_BLOCK, ()) == before
+
+
+@pytest.mark.slow
 def test_a_batch_that_kills_every_process_is_given_up() -> None:
     with local_processes(2, DOOMED) as processes:
         assert processes is not None

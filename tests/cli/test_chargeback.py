@@ -152,6 +152,10 @@ def test_statements_of_all_teams_and_what_is_kept_are_the_capacity(
     assert done.exit_code == ExitCode.OK, done.stderr
     files = sorted(file.name for file in (tmp_path / "october").iterdir())
     assert files == ["2026-10-nlp.csv", "2026-10-vision.csv", "2026-10.csv"]
+    (tmp_path / "file").touch()
+    refused = looked_at(*words, "-f", "csv", "--output-dir", str(tmp_path / "file"))
+    assert refused.exit_code == ExitCode.USAGE
+    assert "allowed: a folder that can be made (File exists)" in refused.stderr
     lines = (tmp_path / "october" / "2026-10-vision.csv").read_text("utf-8").splitlines()
     assert lines[0].startswith('"month","team","cost_centre","policy","state","line"')
     assert '"total",48.000000000,172800000,192.000000000,192000000000,"USD"' in lines[-1]

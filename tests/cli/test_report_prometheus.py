@@ -140,7 +140,13 @@ def test_cost_only_is_the_same_cost_and_says_that_use_was_not_read(url: str, run
     assert [row["coverage"] for row in cost["methods"][:2]] == [
         row["coverage"] for row in full["methods"][:2]
     ]
+    assert rows["capacity"]["method"] == "capacity and allocatable of kube-state-metrics"
+    [source] = cost["provenance"]["sources"]
+    assert source.startswith("kube-state-metrics in prometheus http://127.0.0.1:")
     assert not [each for each in cost["problems"] if each["code"].startswith("use_")]
+    page = run("report", "2026-10", "--prometheus", url, "--cost-only", "-f", "html").stdout
+    assert "Use was not read (--cost-only)" in page.partition("</header>")[0]
+    assert "never observed</dd>" not in page
     for words in ((), ("--short",)):
         table = run("report", "2026-10", "--prometheus", url, "--cost-only", *words)
         assert "Use was not read (--cost-only)" in table.stdout

@@ -290,6 +290,25 @@ def test_a_flipped_bit_in_any_file_is_found(sealed: Ledger, tmp_path: Path) -> N
     assert sealed.sealed(MONTH) is not None
 
 
+def test_of_a_month_that_is_not_sealed_no_file_is_vouched_for(opened: Ledger) -> None:
+    for month in (MONTH, Month(2020, 1)):
+        with pytest.raises(InputError, match="a sealed month"):
+            opened.verify_sealed(month)
+    opened.seal(MONTH, author="ann")
+    assert opened.verify_sealed(MONTH) == ()
+    opened.unseal(MONTH, author="ann")
+    with pytest.raises(InputError, match="a sealed month"):
+        opened.verify_sealed(MONTH, deep=True)
+
+
+def test_a_folder_that_cannot_be_made_is_named_by_its_setting(tmp_path: Path) -> None:
+    there = tmp_path / "a-file"
+    there.write_text("", encoding="utf-8")
+    store = SealFolder(str(there))
+    with pytest.raises(LedgerError, match=r"ledger\.sealed: no file can be written in the folder .*a-file"):
+        store.drafts(MONTH).__enter__()
+
+
 def test_what_the_database_keeps_of_a_sealed_month_is_checked(sealed: Ledger, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'ledger.db'}"
     for statement, refusal in (

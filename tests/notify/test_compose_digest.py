@@ -60,7 +60,7 @@ def section(found: NotificationMessage, title: str) -> MessageSection:
         (
             {"uses": [], "team": "nlp", "before": USES},
             "nlp cost USD 0.00 in week 43, 100% less than the week before; most of all held 64.0 GPU-hours "
-            "before, nothing now (−440.32).",
+            "before, nothing seen now (−440.32).",
         ),
         (
             {"uses": [Use("idle", 4, rate=None)], "team": "nlp", "previous_windows": ()},

@@ -102,11 +102,11 @@ def test_all_at_once_by_hand() -> None:
         (ChangeCause(CauseKind.MODELS, "t", "", "", 0, -5), "cheaper models"),
         (
             ChangeCause(CauseKind.NEW_TEAM, "t", "", "", HOUR_MS, 5),
-            "held nothing before, 1.0 GPU-hours now",
+            "nothing seen before, 1.0 GPU-hours now",
         ),
         (
             ChangeCause(CauseKind.GONE_TEAM, "t", "", "", -HOUR_MS, -5),
-            "held 1.0 GPU-hours before, nothing now",
+            "held 1.0 GPU-hours before, nothing seen now",
         ),
     ],
 )

@@ -18,7 +18,7 @@ from gpucost.reports.base.values import (
     UsageSignal,
 )
 from gpucost.reports.month.provenance import (
-    EXISTING_SOURCE,
+    EXISTING_SOURCES,
     method_rows,
     unreported_buckets,
     without_bounds,
@@ -30,9 +30,9 @@ from gpucost.reports.waste.waste_report import (
     build_waste,
 )
 from gpucost.reports.waste.waste_table import not_told_words, unknown_words
-from gpucost.telemetry.upstream.upstream_source import NAME
+from gpucost.telemetry.upstream.upstream_source import COST_ONLY_NAME, NAME
 
-EXISTING, OWN = f"{EXISTING_SOURCE}prometheus http://p:9090", "prometheus http://p:9090"
+EXISTING, OWN = f"{EXISTING_SOURCES[0]}prometheus http://p:9090", "prometheus http://p:9090"
 SEEN = GpuUtilisation(UsageSignal(Fraction(1, 2), Fraction(9, 10), 45, 90, 0), None, None, None, None)
 PROBLEMS = (
     DataProblem(DataProblemCode.END_BOUNDED, "c", "kube-state-metrics", "ends", HOUR_MS),
@@ -44,7 +44,7 @@ PROBLEMS = (
 
 
 def test_the_source_is_told_by_its_name() -> None:
-    assert f"{NAME} " == EXISTING_SOURCE
+    assert (f"{NAME} ", f"{COST_ONLY_NAME} ") == EXISTING_SOURCES
 
 
 def test_bounds_of_all_windows_add_up() -> None:

@@ -12,7 +12,7 @@ from gpucost.reports.month.builder import build_month
 from gpucost.reports.month.model import MonthReport
 from gpucost.reports.render.terminal_month import print_month
 from gpucost.reports.render.terminal_short import NOTHING_GOES_ON, print_short_month, print_short_waste
-from tests.reports.builders import small_month
+from tests.reports.builders import small_month, windows
 from tests.reports.test_terminal import shown
 from tests.reports.waste_builders import known, small_waste
 
@@ -35,6 +35,14 @@ def test_the_month_fits_one_screen(teams: int) -> None:
     assert ("33 more teams." in text) == (teams == 40)
     assert display.money(report.totals.held.nano) in text
     assert "What to do first" in text
+
+
+def test_what_was_not_read_and_what_was_adjusted_is_said() -> None:
+    report = build_month(small_month(windows=windows(days=3), previous=None))
+    text = shown(lambda console: print_short_month(report, console), 80)
+    assert "3 days of the month's 31 days were read: the rest is in no figure here" in text
+    net = display.money(report.totals.adjusted.nano)
+    assert f"−5.00 USD of adjustments, {net} USD net" in text
 
 
 def test_the_waste_fits_one_screen() -> None:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
+from pydantic import SecretStr
 
 from gpucost.domain.buckets import NO_TEAM
 from gpucost.domain.errors import ConfigError, InputError
+from gpucost.domain.time import DAY_MS, Window
 from gpucost.service.settings.model import PrometheusSettings, Settings
 from gpucost.service.wiring.inputs import load_book, load_teams, parse_source
-from gpucost.service.wiring.source import open_source
-from gpucost.telemetry.dialect_sources import FallbackSource
+from gpucost.service.wiring.source import TrialLook, open_source
+from gpucost.telemetry.dialect_sources import FallbackSource, source_by_day
 from gpucost.telemetry.prometheus_source import PrometheusSource
 from gpucost.telemetry.recorded_source import RecordedSource, record
 from gpucost.telemetry.upstream.upstream_source import UpstreamSource
 from tests.service.worlds import Clock, frames
+
+NOW_MS = 1_790_812_800_000
 
 
 def test_a_source_is_named_on_the_command_line(tmp_path: Path) -> None:
@@ -49,6 +53,32 @@ def test_anything_else_is_refused(text: str) -> None:
 def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError):
         open_source(parse_source(f"recorded:{tmp_path / 'nowhere'}", Settings()), load_book(None), Clock())
+
+
+def test_what_is_kept_of_days_is_of_who_is_logged_in() -> None:
+    """Behind one address there may be a server for each tenant."""
+
+    def kept(**login: Any) -> str:
+        settings = Settings(prometheus=PrometheusSettings(**login))
+        source = open_source(
+            settings, load_book(None), Clock(), look=TrialLook(NOW_MS, Window(NOW_MS - DAY_MS, NOW_MS))
+        )
+        by_day = source_by_day(source)
+        assert by_day is not None
+        assert by_day._cache is not None
+        assert "secret" not in by_day._cache.identity
+        return by_day._cache.identity
+
+    logins: list[dict[str, Any]] = [
+        {},
+        {"bearer_token": SecretStr("secret-a")},
+        {"bearer_token": SecretStr("secret-b")},
+        {"username": "a", "password": SecretStr("secret-a")},
+        {"username": "b", "password": SecretStr("secret-a")},
+        {"username": "a", "password": SecretStr("secret-b")},
+    ]
+    assert len({kept(**each) for each in logins}) == len(logins)
+    assert kept(**logins[1]) == kept(**logins[1])
 
 
 def test_secrets_reach_the_wire_and_nothing_else(tmp_path: Path) -> None:

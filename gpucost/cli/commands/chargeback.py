@@ -15,7 +15,7 @@ import typer
 from gpucost.cli.commands.month import known_teams
 from gpucost.cli.terminal.context import CommandContext, context_of, now_ms
 from gpucost.cli.terminal.exit_codes import ExitCode, complain, fields_as
-from gpucost.cli.terminal.output import Output, held, refuse_table_file, stdout, write
+from gpucost.cli.terminal.output import Output, held, make_folder, refuse_table_file, stdout, write
 from gpucost.domain.buckets import NO_TEAM
 from gpucost.domain.errors import ConfigError, ErrorRemark, InputError
 
@@ -329,7 +329,7 @@ def _write_all(
     """A file for each team, and one of what every team pays."""
     from gpucost.service.reporting.rendering import render_statements, render_summary
 
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder, "--output-dir")
     for each in found:
         content = render_statements([each], kind, one=True)
         write(content, folder / f"{each.month}-{_file_name(each.team)}.{kind}")

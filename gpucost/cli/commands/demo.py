@@ -17,7 +17,7 @@ import typer
 
 from gpucost.cli.commands.serve import answer, listen, url_of
 from gpucost.cli.terminal.exit_codes import ExitCode, as_ctrl_c, complain
-from gpucost.cli.terminal.output import bars, progress, stdout, write_file
+from gpucost.cli.terminal.output import bars, make_folder, progress, stdout, write_file
 from gpucost.domain.errors import InputError
 
 if TYPE_CHECKING:
@@ -64,10 +64,7 @@ def demo(
     from gpucost.service.wiring.demo_month import DEMO_MONTH, DemoMonth
 
     place = folder or Path(tempfile.mkdtemp(prefix="gpucost-demo-"))
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError("--dir", str(place), f"a folder that can be made ({error.strerror})") from None
+    make_folder(place, "--dir")
     if with_stack:
         _full(place.absolute(), tuple(file.absolute() for file in rules or ()), seed, with_check)
         return

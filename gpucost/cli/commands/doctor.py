@@ -43,7 +43,8 @@ def doctor(
     """What a Prometheus has and lacks for gpucost, which features that gives, and what to turn on for the
     rest, with the exact setting.
 
-    Nothing is written anywhere. Ends with 0 where the cost of the month can be told, with 3 where not.
+    Nothing is written anywhere. Ends with 0 where the cost of all of the month can be told, with 3 where
+    not, or only in part.
     """
     from gpucost.domain.time import Month
     from gpucost.reports.doctor.diagnose import diagnose

@@ -14,7 +14,15 @@ import typer
 from gpucost.cli.commands.month import known_teams, user
 from gpucost.cli.terminal.context import CommandContext, context_of
 from gpucost.cli.terminal.exit_codes import complain, fields_as
-from gpucost.cli.terminal.output import Output, held, refuse_table_file, stdout, write, write_made
+from gpucost.cli.terminal.output import (
+    Output,
+    held,
+    make_folder,
+    refuse_table_file,
+    stdout,
+    write,
+    write_made,
+)
 from gpucost.domain.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
@@ -189,7 +197,7 @@ def _export(
     if output_dir is None:
         write_one(FocusDataset(dataset), output)
         return
-    _make_folder(output_dir)
+    make_folder(output_dir, "--output-dir")
     wanted = [
         each
         for each in datasets_of(request.version)
@@ -199,15 +207,6 @@ def _export(
         write_one(each, output_dir / f"{request.month}-{each}.{format_}")
     write(_json(source.metadata(request)), output_dir / f"{request.month}-metadata.json")
     complain(f"{len(wanted) + 1} files written to {output_dir}")
-
-
-def _make_folder(folder: Path) -> None:
-    """Raises InputError."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        allowed = f"a folder that can be made ({error.strerror})"
-        raise InputError("--output-dir", str(folder), allowed) from None
 
 
 def _json(document: Mapping[str, object]) -> str:

@@ -21,7 +21,7 @@ from gpucost.domain.errors import ConfigError, GpuCostError, InputError, LedgerE
 
 
 class ExitCode(IntEnum):
-    """docs/cli.md and ``gpucost --help`` list these."""
+    """docs/cli.md and ``gpucost --help`` list these. Shells have 130 for Ctrl-C."""
 
     OK = 0
     UNEXPECTED = 1
@@ -29,6 +29,7 @@ class ExitCode(IntEnum):
     SOURCE = 3
     LEDGER = 4
     VERIFICATION = 5
+    INTERRUPTED = 130
 
 
 MEANINGS = {
@@ -39,6 +40,7 @@ MEANINGS = {
     ExitCode.LEDGER: "the ledger refused (month closed, conflict) or cannot be reached",
     ExitCode.VERIFICATION: "verification failed: totals do not add up, or the ledger was changed "
     "behind its back",
+    ExitCode.INTERRUPTED: "ended by Ctrl-C, or asked to end",
 }
 EPILOG = "Exit codes: " + "; ".join(f"{code.value} {meaning}" for code, meaning in MEANINGS.items()) + "."
 
@@ -129,8 +131,6 @@ def _of_number(error: TyperException) -> str:
 
 
 _ASKED = (signal.SIGTERM, signal.SIGHUP)
-INTERRUPTED = 130
-"""How a process ends on Ctrl-C, as shells have it."""
 
 
 @contextmanager
@@ -155,7 +155,7 @@ def ending_at_once() -> Iterator[None]:
     if not is_ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return
-    signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
+    signal.signal(signal.SIGINT, lambda *_: os._exit(ExitCode.INTERRUPTED))
     try:
         yield
     finally:

@@ -52,6 +52,14 @@ def write(content: str | bytes, output: Path | None) -> None:
         sys.stdout.buffer.flush()
 
 
+def make_folder(folder: Path, option: str) -> None:
+    """A folder to write into, of ``option``. Raises InputError where it cannot be made."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(option, str(folder), f"a folder that can be made ({error.strerror})") from None
+
+
 def write_made(make: Callable[[IO[bytes]], None], output: Path | None, *, is_binary: bool) -> None:
     """What ``make`` writes, which may be larger than memory: to ``output``, whole or not at all, or to
     stdout. Raises InputError as ``write``."""

@@ -382,12 +382,15 @@ class SealingStore:
 
     def verify_sealed(self, month: Month, *, deep: bool = False) -> tuple[VerifyFinding, ...]:
         """Whether every file of a sealed month is what was sealed, by its hash; with ``deep``, whether its
-        rows still give the digests of the month: they are put back in a transaction that is undone."""
+        rows still give the digests of the month: they are put back in a transaction that is undone. Raises
+        InputError for a month that is not sealed."""
         with self._database.read() as connection:
-            found = verification.verify_seal(connection, month, self._sealed)
-            if found or not deep:
-                return tuple(found)
+            found = tuple(verification.verify_seal(connection, month, self._sealed))
+            if found:
+                return found
             manifest = self._manifest(connection, month)
+        if not deep:
+            return ()
         try:
             with self._database.write(_RETENTION) as connection:
                 move_out(connection, self._sealed, manifest, "gpucost", self._now())

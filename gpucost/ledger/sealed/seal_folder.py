@@ -155,13 +155,13 @@ class SealFolder:
         """A folder for files that are not whole yet: on the same disk as where they go, or a temporary one.
         What a killed process left of the same month is removed."""
         if self.is_local:
-            root = Path(self._root)
-            with self._errors(f"{_DRAFTS}{month}"):
-                root.mkdir(parents=True, exist_ok=True)
-            home = root / f"{_DRAFTS}{month}"
+            home = Path(self._root) / f"{_DRAFTS}{month}"
             shutil.rmtree(home, ignore_errors=True)
-            with self._errors(home.name):
-                home.mkdir()
+            try:
+                home.mkdir(parents=True)
+            except OSError as error:
+                why = f"no file can be written in the folder {self._root}: {error.strerror}"
+                raise LedgerUnavailable(f"ledger.sealed: {why}") from error
         else:
             home = Path(tempfile.mkdtemp(prefix="gpucost-seal-"))
         try:

@@ -318,8 +318,8 @@ def _provisional(windows: Sequence[WindowFacts], month: Window) -> tuple[Window,
     return tuple(found)
 
 
-EXISTING_SOURCE = "kube-state-metrics and dcgm-exporter in "
-"""How the names of sources that read upstream exporters begin."""
+EXISTING_SOURCES = ("kube-state-metrics and dcgm-exporter in ", "kube-state-metrics in ")
+"""How the names of sources that read upstream exporters begin; the latter where use was not read."""
 BOUNDS = frozenset(
     {
         *(DataProblemCode.END_BOUNDED, DataProblemCode.SHORT_UNSEEN, DataProblemCode.USE_SAMPLED),
@@ -370,6 +370,7 @@ _ABOUT = {
 }
 UNREAD = "not read"
 """The method of a number that was left out by whoever asked."""
+_CAPACITY_OF_COST_ONLY = "capacity and allocatable of kube-state-metrics"
 
 
 _MOST_CLUSTERS = 4
@@ -384,7 +385,7 @@ _NOT_TOLD = frozenset(
 def unreported_buckets(sources: Iterable[str]) -> frozenset[Waste]:
     """Buckets of the waste ledger for which none of ``sources`` has data."""
     found = set(sources)
-    is_blind = bool(found) and all(source.startswith(EXISTING_SOURCE) for source in found)
+    is_blind = bool(found) and all(source.startswith(EXISTING_SOURCES) for source in found)
     return _NOT_TOLD if is_blind else frozenset()
 
 
@@ -416,7 +417,7 @@ def method_rows(
     are notes beside those of ``problems``. With several ``clusters``, a note names its cluster, unless it is
     of all of them.
     """
-    kinds = {source.startswith(EXISTING_SOURCE) for source in sources}
+    kinds = {source.startswith(EXISTING_SOURCES) for source in sources}
     if not kinds:
         return ()
     coverage: dict[ReportNumber, Fraction | None] = {
@@ -458,8 +459,9 @@ def _row(
     about = [problem for problem in problems if number in _numbers_of(problem)]
     if coverage is None:  # what was never measured has no edges
         about = [problem for problem in about if problem.code is not DataProblemCode.USE_SAMPLED]
-    if number in _USE and any(problem.code is DataProblemCode.USE_UNREAD for problem in about):
-        methods = [UNREAD]
+    if any(problem.code is DataProblemCode.USE_UNREAD for problem in about):
+        of_cost_only = {_EXISTING[ReportNumber.CAPACITY]: _CAPACITY_OF_COST_ONLY}
+        methods = [UNREAD] if number in _USE else [of_cost_only.get(each, each) for each in methods]
     known = [problem.board_ms for problem in about if problem.board_ms is not None]
     off_board_ms = sum(known) if known else None
     notes = _notes(about, clusters)

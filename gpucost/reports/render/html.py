@@ -41,7 +41,7 @@ from gpucost.reports.month.model import (
     budget_words,
     jobs_of_several,
 )
-from gpucost.reports.month.provenance import provisional_words, read_of
+from gpucost.reports.month.provenance import UNREAD_WORDS, is_use_unread, provisional_words, read_of
 from gpucost.reports.waste import waste_table
 from gpucost.reports.waste.waste_report import WasteRow
 from gpucost.reports.waste.waste_table import LABELS
@@ -329,6 +329,7 @@ def to_html(report: MonthReport) -> str:
         chart=day_chart(report),
         trend=waste_chart(report),
         words=waste_table,
+        unread=UNREAD_WORDS if is_use_unread(report.methods) else "",
         shared_jobs=jobs_of_several(report),
         budget_words=budget_words(report),
         buckets=CAPACITY_BUCKETS,

@@ -27,6 +27,8 @@ def _parts(found: SpanChange, width: int) -> Iterator[RenderableType]:
         f" from {found.before} to {found.now}: ",
         f"{display.money(found.total_before.nano)} before, {display.money(found.total.nano)} now",
     )
+    for note in found.notes:
+        yield Text(note, "bold yellow")
     rows = [
         [
             shown_name(row.group),
@@ -50,6 +52,4 @@ def _parts(found: SpanChange, width: int) -> Iterator[RenderableType]:
         yield filled(
             f"Why {display.name(row.group)} changed", ["change", "cause"], lines, {1}, width, _LONGEST_CAUSE
         )
-    for note in found.notes:
-        yield Text(note, "dim")
     yield Text(f"The causes add up to {display.signed_money(found.change_nano, 9)} {found.currency}.", "dim")

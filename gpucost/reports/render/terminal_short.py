@@ -18,7 +18,7 @@ from gpucost.reports.base import display
 from gpucost.reports.base.values import ratio
 from gpucost.reports.job.job_report import JobReport
 from gpucost.reports.month.model import MonthReport
-from gpucost.reports.month.provenance import UNREAD_WORDS, is_use_unread, provisional_words
+from gpucost.reports.month.provenance import UNREAD_WORDS, is_use_unread, provisional_words, read_of
 from gpucost.reports.render.terminal_parts import (
     caption,
     cost_text,
@@ -52,6 +52,12 @@ def print_short_month(report: MonthReport, console: Console) -> None:
     )
     if report.waste is not None:
         head.append(f"\n{_wasted_words(report.waste)}")
+    if report.adjustments:
+        head.append(f"\n{display.signed_money(totals.adjustments.nano)} {report.currency} of adjustments, ")
+        head.append(f"{display.money(totals.adjusted.nano)} {report.currency} net; teams are before them")
+    read = read_of(report.provenance.clusters, report.month.window)
+    if read:
+        head.append(f"\n{read}: the rest is in no figure here", "bold yellow")
     if is_use_unread(report.methods):
         head.append(f"\n{UNREAD_WORDS}", "bold yellow")
     if provisional_words(report.provenance.clusters):

@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from importlib import import_module
 from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
-from signal import SIG_IGN, SIGINT, signal
+from signal import SIG_BLOCK, SIG_IGN, SIG_SETMASK, SIGINT, pthread_sigmask, signal
 from threading import Thread
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
@@ -58,8 +58,9 @@ class LocalProcesses:
     def _start(self) -> ProcessPoolExecutor:
         # A fork would inherit connections and locks.
         processes = ProcessPoolExecutor(self.count, get_context("spawn"), _begin)
-        for _ in range(_AT_ONCE):
-            processes.submit(_load, self._module)
+        with _unheard_ctrl_c():
+            for _ in range(_AT_ONCE):
+                processes.submit(_load, self._module)
         return processes
 
     def replace(self, broken: ProcessPoolExecutor) -> None:
@@ -67,6 +68,16 @@ class LocalProcesses:
         if broken is self.now:
             broken.shutdown(wait=False)
             self.now = self._start()
+
+
+@contextmanager
+def _unheard_ctrl_c() -> Iterator[None]:
+    """A process that is begun here does not hear of Ctrl-C, not even while it loads Python."""
+    before = pthread_sigmask(SIG_BLOCK, {SIGINT})
+    try:
+        yield
+    finally:
+        pthread_sigmask(SIG_SETMASK, before)
 
 
 def _begin() -> None:
@@ -134,11 +145,12 @@ class LocalPool:
 
     def begin(self, batch: WindowBatch) -> tuple[ProcessPoolExecutor, Future[BatchResult]]:
         processes = self.processes.now
-        try:
-            return processes, processes.submit(self._work, batch)
-        except BrokenProcessPool:
-            self.processes.replace(processes)
-            return self.processes.now, self.processes.now.submit(self._work, batch)
+        with _unheard_ctrl_c():  # it may begin another one
+            try:
+                return processes, processes.submit(self._work, batch)
+            except BrokenProcessPool:
+                self.processes.replace(processes)
+                return self.processes.now, self.processes.now.submit(self._work, batch)
 
 
 class _LocalResult:

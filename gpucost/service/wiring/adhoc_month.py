@@ -7,11 +7,13 @@ import json
 import os
 import sqlite3
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Sequence, Set
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -218,30 +220,36 @@ def _cluster(
     reached_ms = covered.end_ms
     rules = rules_of(settings, order.book, order.teams)
     windows = [*_windows(span)]
-    written = watch(cluster, len(windows))
+    tell, done = watch(cluster, len(windows)), set[Window]()
+
+    def written(cluster: str, window: Window) -> None:
+        done.add(window)
+        tell(cluster, window)
 
     def pipeline_by(days: int) -> Pipeline:
         ingest = settings.ingest.model_copy(update={"batch": timedelta(days=days)})
         return build_pipeline(ingest, source, ledger, rules, lambda: reached_ms)
 
-    if not settings.detectors.enabled:
+    def without_waste() -> Sequence[WindowFailure]:
         nodes = _many_nodes(source, cluster, span)
         count = _processes(nodes, reads_use=order.look.reads_use) if nodes else 1
         if count > 1:
-            done: set[Window] = set()
-            try:
-                shared = order.shared(nodes, max(2, _MOST_REQUESTS // count))
-                return _by_processes(count, shared, pipeline_by, cluster, windows, written, done)
-            except (WorkersLost, OSError):
-                # No other processes, or no memory for them: this one reads what is left.
-                windows = [each for each in windows if each not in done]
-        return pipeline_by(1).ingest(cluster, windows, on_window=written).failures
+            shared = order.shared(nodes, max(2, _MOST_REQUESTS // count))
+            # Without other processes, or memory for them, this one reads what is left.
+            with suppress(WorkersLost, OSError):
+                return _by_processes(count, shared, pipeline_by, cluster, windows, written)
+        left = [each for each in windows if each not in done]
+        return pipeline_by(1).ingest(cluster, left, on_window=written).failures
+
+    if not settings.detectors.enabled:
+        failures = without_waste()
+        return [*failures, *_untried(cluster, windows, done, failures)]
     from gpucost.service.wiring.detection import build_assessing
 
     pipeline = pipeline_by(1)
     waste = _Waste(build_assessing(settings.detectors, pipeline), watch(f"{cluster}: waste", len(windows)))
     failures = pipeline.ingest(cluster, windows, on_window=_both(written, waste.written)).failures
-    return [*failures, *waste.rest(cluster, span)]
+    return [*failures, *_untried(cluster, windows, done, failures), *waste.rest(cluster, span)]
 
 
 def _by_processes(
@@ -251,21 +259,28 @@ def _by_processes(
     cluster: str,
     windows: Sequence[Window],
     written: OnWindow,
-    done: set[Window],
 ) -> Sequence[WindowFailure]:
-    """Read ``windows`` in ``count`` other processes, each some days; ``done`` gets those that were
-    written."""
-
-    def note(cluster: str, window: Window) -> None:
-        done.add(window)
-        written(cluster, window)
-
+    """Read ``windows`` in ``count`` other processes, each some days."""
     with local_processes(count, read_days.__module__) as processes:
         assert processes is not None
         pool = LocalPool(partial(read_days, order), processes)
         length_ms = windows[-1].end_ms - windows[0].start_ms
         days = min(_MOST_DAYS, -(-length_ms // DAY_MS // (2 * count)))
-        return pipeline_by(days).ingest(cluster, windows, on_window=note, workers=pool).failures
+        return pipeline_by(days).ingest(cluster, windows, on_window=written, workers=pool).failures
+
+
+def _untried(
+    cluster: str, windows: Sequence[Window], done: Set[Window], failures: Sequence[WindowFailure]
+) -> Iterator[WindowFailure]:
+    """The stretches of ``windows`` that are neither ``done`` nor among the failures."""
+    failed = [each.window for each in failures if each.window is not None]
+    is_left = [one not in done and not any(map(one.intersect, failed)) for one in windows]
+    for left, group in groupby(zip(windows, is_left, strict=True), key=itemgetter(1)):
+        stretch = [window for window, _ in group]
+        if left:
+            span = Window(stretch[0].start_ms, stretch[-1].end_ms)
+            why = "the source did not answer for another day, and was not asked for this any more"
+            yield WindowFailure(cluster, span, "NotTried", why)
 
 
 def _many_nodes(source: IntervalSource, cluster: str, span: Window) -> int:

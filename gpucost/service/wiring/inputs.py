@@ -89,7 +89,7 @@ def parse_source(text: str, settings: Settings) -> Settings:
     if kind == "recorded" and where:
         source = SourceSettings(kind="recorded", path=Path(where), inner_schedulers=inner)
         return settings.model_copy(update={"source": source})
-    if kind == "prometheus" and where:
+    if kind == "prometheus" and ":" in text:
         values = {name: getattr(settings.prometheus, name) for name in PrometheusSettings.model_fields}
         prometheus = checked(PrometheusSettings, {**values, "url": where}, "prometheus.")
         return settings.model_copy(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import time
 from dataclasses import replace
@@ -115,9 +117,16 @@ def _day_cache(
     if folder is None or not settings.source.cache_mib:
         return None
     # How it is asked does not matter for the numbers, but is said with them.
-    identity = repr((client.url, replace(options, as_of_ms=None), existing, client.samples is None))
+    how = client.url, replace(options, as_of_ms=None), existing, client.samples is None
+    identity = repr((*how, _login_digest(settings.prometheus)))
     files = CacheFiles(folder, settings.source.cache_mib << 20)
     return DayCache(files, identity, refreshes=refreshes)
+
+
+def _login_digest(settings: PrometheusSettings) -> str:
+    """Behind one address there may be a server for each tenant, told apart by who is logged in."""
+    login = settings.username, settings.basic_password(), settings.token()
+    return hashlib.sha256(json.dumps(login).encode()).hexdigest()
 
 
 def source_options(settings: PrometheusSettings, node_labels: Collection[str] = ()) -> SourceOptions:

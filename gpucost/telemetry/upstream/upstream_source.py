@@ -266,7 +266,7 @@ _HOLDER, _RESOURCE, _REPLICAS = (
 )
 
 
-NAME = "kube-state-metrics and dcgm-exporter in"
+NAME, COST_ONLY_NAME = "kube-state-metrics and dcgm-exporter in", "kube-state-metrics in"
 BY_SAMPLES = "samples of"
 _MOST_DAYS, _NODE_DAYS = 16, 10_000
 """How many days are read at once, and of how many nodes, days and nodes multiplied: for what is in memory."""
@@ -296,7 +296,8 @@ class UpstreamSource:
     def name(self) -> str:
         """With how it was read, once it was."""
         way = f"{BY_SAMPLES} " if any(self._sampled.values()) and self._client.has_samples else ""
-        return f"{NAME} {way}prometheus {self._client.url}"
+        name = NAME if self._settings.reads_use else COST_ONLY_NAME
+        return f"{name} {way}prometheus {self._client.url}"
 
     @property
     def stats(self) -> QueryStats:

@@ -19,12 +19,14 @@ from gpucost.cli.application import app
 from gpucost.cli.terminal.exit_codes import ExitCode
 from gpucost.contract.frames import ACTIVITY, DEMAND, FRAMES, HEALTH, QUOTAS
 from gpucost.contract.kube_state import REQUESTS
-from gpucost.domain.errors import NotCovered
+from gpucost.domain.errors import NotCovered, SourceUnreachable
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Month, Window
 from gpucost.pricing.price_book import PriceBook
 from gpucost.reports.base.document import to_json
+from gpucost.service.ingest.status import WindowFailure
 from gpucost.service.settings.model import PrometheusSettings, Settings
+from gpucost.service.wiring import adhoc_month
 from gpucost.service.wiring.adhoc_month import read_month
 from gpucost.service.wiring.inputs import load_book
 from gpucost.telemetry import dialect_sources as by_day_module
@@ -539,6 +541,46 @@ def test_a_month_that_processes_read_is_the_same_to_the_byte(
     assert read(alone, "other")[1:] == first[1:]
     assert kept("one") == of_days, "read, not written again"
     assert kept("other").keys() == of_days.keys()
+
+
+def test_days_that_were_not_tried_are_named(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once a server is gone, no later day is asked for."""
+    settings = Settings().model_copy(update={"prometheus": PrometheusSettings(url=url)})
+    settings = settings.model_copy(
+        update={
+            "detectors": settings.detectors.model_copy(update={"enabled": False}),
+            "source": settings.source.model_copy(update={"cache_mib": 0}),
+        }
+    )
+    read_day = DailyUpstreamSource._read_day
+
+    def gone(self: DailyUpstreamSource, cluster: str, part: Window) -> Any:
+        if part == day(1):
+            raise SourceUnreachable("gone")
+        return read_day(self, cluster, part)
+
+    monkeypatch.setattr(DailyUpstreamSource, "_read_day", gone)
+    with read_month(
+        *(settings, load_book(None), TeamRules.default(), Month(2026, 10), lambda: NOW), cost_only=True
+    ) as read:
+        held = {each.window for each in read.ledger.windows(MONTH, CLUSTER)}
+    first, rest = read.failures
+    assert (first.window, first.kind) == (day(1), "SourceUnreachable")
+    assert rest.window is not None
+    assert (rest.window.start_ms, rest.kind) == (day(2).start_ms, "NotTried")
+    assert held == {day(0)}
+    assert rest.window.end_ms > day(DAYS - 1).start_ms
+
+
+def test_every_stretch_without_a_day_is_named_once() -> None:
+    found = adhoc_month._untried(
+        "c", [day(n) for n in range(7)], {day(0), day(4)}, [WindowFailure("c", day(2), "X", "")]
+    )
+    assert [each.window for each in found] == [
+        day(1),
+        day(3),
+        Window(day(5).start_ms, day(6).end_ms),
+    ]
 
 
 def test_without_other_processes_one_reads(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
