@@ -170,7 +170,7 @@ def test_an_hour_of_the_previous_month_is_not_compared_with() -> None:
     assert '<dd class="more">previous month covered 0.1%</dd>' in text
 
 
-NOTHING_BEFORE = "nothing of the previous month in the ledger"
+NOTHING_BEFORE = "nothing of the previous month was read"
 HOUR_SHORT = (*september()[1:], replace(september()[0], start_ms=september()[0].start_ms + 8 * HOUR_MS))
 LATE = tuple(item for item in windows() if item.start_ms >= START_MS + 3 * DAY_MS)
 

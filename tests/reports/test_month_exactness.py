@@ -56,12 +56,12 @@ def test_what_no_window_covers_is_not_covered(found: tuple[WindowFacts, ...], sh
 def test_of_a_month_that_was_read_up_to_a_day_it_is_said_which() -> None:
     """The whole of ten days is no coverage of a month; a report does not know whether the month is over."""
     held, capacity, *others = build_month(small_month(windows=windows(days=10), previous=None)).methods
-    words = "up to 2026-10-11T00:00:00Z; of 21 days of the month after that, nothing is in the ledger"
+    words = "up to 2026-10-11T00:00:00Z; of 21 days of the month after that, nothing was read"
     assert words in held.notes
     assert words in capacity.notes
     assert not any(words in other.notes for other in others)
     whole = build_month(small_month(windows=windows(), previous=None))
-    assert not any("nothing is in the ledger" in note for row in whole.methods for note in row.notes)
+    assert not any("nothing was read" in note for row in whole.methods for note in row.notes)
 
 
 def test_a_cluster_of_the_month_before_that_is_gone_is_missing() -> None:

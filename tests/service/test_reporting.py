@@ -132,7 +132,7 @@ def test_a_ledger_of_one_day_is_a_month_in_progress_with_nothing_before(reportin
     comparison = answer.report.comparison
     assert (comparison.covered, comparison.previous_covered) == (Fraction(1, 31), 0)
     assert (comparison.in_progress, answer.report.totals.change) == (True, None)
-    assert comparison.note == "nothing of the previous month in the ledger"
+    assert comparison.note == "nothing of the previous month was read"
 
 
 def test_the_trace_of_a_job_knows_its_units(reporting: ReportService) -> None:

@@ -174,7 +174,7 @@ def _not_yet(month: Window, until_ms: int) -> tuple[str, ...]:
     if until_ms >= month.end_ms:
         return ()
     rest = display.span_of_days(month.end_ms - until_ms)
-    return (f"up to {iso(until_ms)}; of {rest} of the month after that, nothing is in the ledger",)
+    return (f"up to {iso(until_ms)}; of {rest} of the month after that, nothing was read",)
 
 
 def _priced_by_opencost(inputs: MonthInputs, held: pd.DataFrame) -> tuple[str, ...]:

@@ -214,7 +214,7 @@ def compare(
     )
     reason = ""
     if not previous_windows:
-        reason = "nothing of the previous month in the ledger"
+        reason = "nothing of the previous month was read"
     elif before < ENOUGH:
         reason = f"previous month covered {_percent(before)}{least_before}"
     elif covered < ENOUGH and not whole_so_far:
