@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from fractions import Fraction
 from pathlib import Path
 
@@ -334,7 +335,11 @@ def test_seal_verify_and_unseal(url: str, tmp_path: Path, monkeypatch: pytest.Mo
     assert "MONTH: '2026-11' is not allowed; allowed: a closed month" in run("seal", "2026-11", code=2).output
     said = run("seal", "2026-10", "--author", "ann").output
     assert said.startswith("2026-10 sealed: 3 usage lines in 3 files of 0.0 MiB; digest ")
+    assert re.search(r"; sealed in files \d{4}-\S+Z\n", _said("month", "status", "2026-10")[1])
     assert run("verify", "--deep").output == "2026-10: every file is what was sealed\n"
+    assert (
+        "MONTH: '2026-09' is not allowed; allowed: a sealed month" in run("verify", "2026-09", code=2).output
+    )
     file = next((tmp_path / "sealed" / "days").rglob("*.parquet"))
     content = file.read_bytes()
     file.write_bytes(content[:-1])
@@ -345,3 +350,4 @@ def test_seal_verify_and_unseal(url: str, tmp_path: Path, monkeypatch: pytest.Mo
     assert "stays as it is, for it does not verify" in run("unseal", "2026-10", code=4).output
     file.write_bytes(content)
     assert run("unseal", "2026-10").output == "2026-10 unsealed: 3 usage lines in the database again\n"
+    assert "sealed" not in _said("month", "status", "2026-10")[1]

@@ -115,8 +115,9 @@ def _status_lines(found: MonthStatus, held: Window | None) -> Iterator[str]:
             folded = (
                 f"; folded by day {visible(found.folded_at)}, digest {visible(found.folded_digest or '')}"
             )
+        sealed = "" if found.sealed_at is None else f"; sealed in files {visible(found.sealed_at)}"
         at, author = visible(found.closed_at or ""), visible(found.author or "", _LONGEST)
-        yield f"{found.month} closed {at} by {author}, {_digest(found)}{folded}"
+        yield f"{found.month} closed {at} by {author}, {_digest(found)}{folded}{sealed}"
     elif not found.version:
         yield f"{found.month} no windows in the ledger: {_held(held)}"
     else:

@@ -164,8 +164,9 @@ class MonthStatus:
     window versions that were written.
 
     ``blockers`` keep an open month from being closed without a reason. Of a closed one: when, by whom, why in
-    spite of blockers (else empty), its digest; and the same of its lines added up by day, where they were.
-    Digests and reason are None for a reader of some clusters, since they are of all.
+    spite of blockers (else empty), its digest; the same of its lines added up by day, where they were; and
+    when its lines were sealed in files, where they are. Digests, reason and seal are None for a reader of
+    some clusters, since they are of all.
     """
 
     month: Month
@@ -177,6 +178,7 @@ class MonthStatus:
     digest: str | None = None
     folded_at: str | None = None
     folded_digest: str | None = None
+    sealed_at: str | None = None
     blockers: tuple[str, ...] = ()
 
     @property

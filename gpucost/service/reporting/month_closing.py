@@ -73,6 +73,7 @@ def month_status(ledger: Ledger, scope: Scope, month: Month, min_coverage: Fract
         return MonthStatus(month, state, info.version, blockers=blockers)
     is_whole = scope.clusters is None
     fold = ledger.folded(month) if is_whole else None
+    seal = ledger.sealed(month) if is_whole else None
     return MonthStatus(
         month,
         "closed",
@@ -83,6 +84,7 @@ def month_status(ledger: Ledger, scope: Scope, month: Month, min_coverage: Fract
         digest=info.digest if is_whole else None,
         folded_at=None if fold is None else iso(fold.folded_at_ms),
         folded_digest=None if fold is None else fold.digest,
+        sealed_at=None if seal is None else iso(seal.sealed_at_ms),
     )
 
 
