@@ -32,6 +32,7 @@ from gpucost.reports.focus.invoice_lines import (
 from gpucost.reports.focus.invoice_reconciliation import (
     InvoiceCost,
     InvoiceReconciliation,
+    NodeDifference,
     NodeEvidence,
     NodeLedger,
     node_differences,
@@ -138,6 +139,32 @@ def beside(ledger: Ledger, file: Path, given: Sequence[NodeIdentity], **more: An
 
 def book(ledger: Ledger, found: InvoiceReconciliation) -> tuple[Adjustment, ...]:
     return book_differences(ledger, node_differences(found), found.file, found.digest, "ada")
+
+
+def test_of_time_without_a_price_nothing_is_booked_and_nobody_pays_for_it(tmp_path: Path) -> None:
+    """Red would pay for the four GPUs of blue; all of node-2 would be booked for nobody, in silence."""
+
+    def fill(url: str) -> None:
+        bare = {"nano": None, "unpriced_ms": 4 * HOUR_MS, "rate_id": "", "board_ms": 4 * HOUR_MS}
+        with _opened(url) as ledger:
+            for number in range(HOURS):
+                rows = [line(hour(number), node="node-1", team="red", board_ms=4 * HOUR_MS, nano=12 * NANO)]
+                for name in ("node-1", "node-2"):
+                    rows.append(line(hour(number), node=name, team="blue", pod_uid=name, job_uid="b", **bare))
+                ingest(ledger, hour(number), *rows)
+
+    with _opened(new_ledger(tmp_path / "l.db", fill)) as ledger:
+        rows = [focus_row(n, resource, "24") for n in range(HOURS) for resource in ("i-0aaa", "i-0bbb")]
+        found = beside(ledger, write_csv(tmp_path / "i.csv", rows), IDENTITIES)
+        assert causes_of(found) == {"node-1": {"no_price": 288}, "node-2": {"no_price": 576}}
+        assert [each.unpriced_ms for each in found.nodes] == [HOURS * 4 * HOUR_MS] * 2
+        assert node_differences(found) == {}
+        ledger.close_month(MONTH, author="ada", min_coverage=Fraction(0), reason="as it is")
+        told = [
+            NodeDifference(each.cluster, each.node, each.resource, each.difference_nano, "")
+            for each in found.nodes
+        ]
+        assert book_differences(ledger, {MONTH: told}, "i.csv", "0" * 64, "ada") == ()
 
 
 def causes_of(found: InvoiceReconciliation) -> dict[str, dict[str, Fraction]]:

@@ -373,6 +373,17 @@ def import_focus(
             f"({display.money(found.repeated_nano)} {found.currency}); --repeated each counts them"
         )
     if as_adjustments:
+        bare = [
+            display.visible(f"{each.cluster}/{each.node}")
+            for each in found.nodes
+            if each.resource and each.unpriced_ms
+        ]
+        if bare:
+            more = f" and {len(bare) - _MOST_SHOWN} more" if len(bare) > _MOST_SHOWN else ""
+            complain(
+                f"nothing is booked of {', '.join(bare[:_MOST_SHOWN])}{more}: GPU time there has no price, and "
+                "whose the difference is is not known"
+            )
         complain(f"{made} adjustments booked")
 
 

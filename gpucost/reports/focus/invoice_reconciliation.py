@@ -7,7 +7,8 @@ The difference of a node, invoice less ledger, is taken apart so that the parts 
 ``missing_hours``  hours on the invoice that the ledger does not have of the node, or the other way round
 ``commitment``     what commitments took off, or added
 ``tax``            taxes on the node
-``price``          the rest: the hours that both have, at another price
+``no_price``       the rest of a node of which the ledger has time without a price: nothing is booked of it
+``price``          the rest of others: the hours that both have, at another price
 
 Hours cost what they cost on the invoice before commitments. What is on the invoice and belongs to no node is
 ``not_in_cluster``, or a tax or commitment of its own; a node that no line names is ``not_on_invoice``. What
@@ -35,6 +36,7 @@ class InvoiceCause(StrEnum):
     """Why an invoice differs from the ledger."""
 
     PRICE = "price"
+    NO_PRICE = "no_price"
     OVERLAP = "overlap"
     MISSING_HOURS = "missing_hours"
     COMMITMENT = "commitment"
@@ -59,12 +61,14 @@ NodeKey = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class LedgerNode:
-    """What the ledger has of a node in a month: its cost, and the time for which it has lines of it."""
+    """What the ledger has of a node in a month: its cost, the time for which it has lines of it, and its GPU
+    time without a price, which is in no cost."""
 
     cluster: str
     node: str
     nano: int
     present_ms: int
+    unpriced_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +114,8 @@ class CauseAmount:
 
 @dataclass(frozen=True, slots=True)
 class ReconciledNode:
-    """A node in a month. ``difference_nano`` is invoice less ledger, and the sum of ``causes``."""
+    """A node in a month. ``difference_nano`` is invoice less ledger, and the sum of ``causes``;
+    ``unpriced_ms`` is GPU time of the ledger without a price, which is in no cost."""
 
     month: Month
     cluster: str
@@ -122,6 +127,7 @@ class ReconciledNode:
     causes: tuple[CauseAmount, ...]
     invoice_ms: int
     ledger_ms: int
+    unpriced_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,10 +324,11 @@ class InvoiceReader:
 
 
 def node_differences(found: InvoiceReconciliation) -> dict[Month, tuple[NodeDifference, ...]]:
-    """What is to be booked, by month: of nodes that the invoice names."""
+    """What is to be booked, by month: of nodes that the invoice names, and of which the ledger has a price
+    for all GPU time. Whose the rest would be is not known."""
     wanted: dict[Month, list[NodeDifference]] = defaultdict(list)
     for each in found.nodes:
-        if each.resource and each.difference_nano:
+        if each.resource and each.difference_nano and not each.unpriced_ms:
             why = ", ".join(part.cause.value for part in each.causes)
             wanted[each.month].append(
                 NodeDifference(each.cluster, each.node, each.resource, each.difference_nano, why)
@@ -386,12 +393,12 @@ def _node(
     watched: Sequence[Window],
 ) -> ReconciledNode:
     ledger = 0 if known is None else known.nano
-    present = 0 if known is None else known.present_ms
+    present, unpriced = (0, 0) if known is None else (known.present_ms, known.unpriced_ms)
     cluster, node = key
     if billed is None:
         cause = CauseAmount(InvoiceCause.NOT_ON_INVOICE, -ledger, -present)
         return ReconciledNode(
-            month, cluster, node, "", 0, ledger, -ledger, (cause,) if ledger else (), 0, present
+            month, cluster, node, "", 0, ledger, -ledger, (cause,) if ledger else (), 0, present, unpriced
         )
     # A report with the parts of pods has the node's own lines too: one of them counts.
     is_split = not billed.own_lines
@@ -419,7 +426,7 @@ def _node(
         parts.clear()  # hours that the invoice does not say explain nothing
     rest = difference - sum(nano for nano, _ in parts.values())
     if rest:
-        parts[InvoiceCause.PRICE] = rest, None
+        parts[InvoiceCause.NO_PRICE if unpriced else InvoiceCause.PRICE] = rest, None
     causes = tuple(CauseAmount(cause, *parts[cause]) for cause in InvoiceCause if cause in parts)
     return ReconciledNode(
         month,
@@ -432,6 +439,7 @@ def _node(
         causes,
         hours_ms,
         present,
+        unpriced,
     )
 
 

@@ -19,6 +19,7 @@ from gpucost.reports.render.terminal_parts import filled, name_text, print_parts
 _MOST_OUTSIDE = 20
 WORDS = {
     InvoiceCause.PRICE: "another price",
+    InvoiceCause.NO_PRICE: "GPU time without a price",
     InvoiceCause.OVERLAP: "lines for the same time",
     InvoiceCause.MISSING_HOURS: "missing hours",
     InvoiceCause.COMMITMENT: "commitment",

@@ -249,14 +249,17 @@ def _nodes_of(ledger: Ledger, scope: Scope, month: Month) -> tuple[LedgerNode, .
     except InputError:
         # Hours of windows that are longer, or were added up by day, are not known.
         lines = ledger.aggregate(scope, month.window, dims, filters=filters, step_ms=DAY_MS)
-    sums: dict[NodeKey, list[int]] = defaultdict(lambda: [0, 0])
-    names = ("cluster", "node", "nano", "first_ms", "last_ms")
-    for cluster, node, nano, first_ms, last_ms in zip(*(lines[name].tolist() for name in names), strict=True):
+    sums: dict[NodeKey, list[int]] = defaultdict(lambda: [0, 0, 0])
+    names = ("cluster", "node", "nano", "first_ms", "last_ms", "unpriced_ms")
+    for cluster, node, nano, first_ms, last_ms, unpriced_ms in zip(
+        *(lines[name].tolist() for name in names), strict=True
+    ):
         if node:
             found = sums[cluster, node]
             found[0] += 0 if pd.isna(nano) else int(nano)
             found[1] += last_ms - first_ms
-    return tuple(LedgerNode(*key, nano, present_ms) for key, (nano, present_ms) in sorted(sums.items()))
+            found[2] += unpriced_ms
+    return tuple(LedgerNode(*key, *amounts) for key, amounts in sorted(sums.items()))
 
 
 _REFERENCE = "invoice"
@@ -270,7 +273,8 @@ def book_differences(
     ``digest`` are of the invoice: the audit trail names them.
 
     What was booked of a node before, by this file or an earlier one, counts: the same file again books
-    nothing, a newer one the rest. Raises MonthOpen before anything is booked.
+    nothing, a newer one the rest. Of a node with GPU time without a price nothing is booked. Raises MonthOpen
+    before anything is booked.
     """
     for month in sorted(found):
         if ledger.month(month).closed_at_ms is None:
@@ -291,11 +295,11 @@ def _book(
 ) -> Iterator[Adjustment]:
     filters = {"cluster": (each.cluster,), "node": (each.node,), "bucket": _CAPACITY}
     lines = ledger.aggregate(EVERYTHING, month.window, ("team",), filters=filters)
-    priced = lines.dropna(subset=["nano"])
-    teams, weights = priced["team"].tolist(), [int(nano) for nano in priced["nano"]]
-    shares = dict(zip(teams, dealt(each.nano, weights), strict=True)) if teams else {}
-    if not shares:
+    # Without a price for all of it, one team would pay for what another held.
+    if lines.empty or lines["unpriced_ms"].any():
         return
+    teams, weights = lines["team"].tolist(), [int(nano) for nano in lines["nano"]]
+    shares = dict(zip(teams, dealt(each.nano, weights), strict=True))
     prefix = f"{_REFERENCE} {each.cluster}/{each.node} "
     booked: dict[str, list[int]] = defaultdict(list)
     for item in ledger.adjustments(EVERYTHING, month):
