@@ -23,10 +23,11 @@ from gpucost.ledger.ledger import Ledger
 from gpucost.reports.base.values import CostAmount
 from gpucost.reports.month.change_causes import ChangeCause, cause_words
 from gpucost.reports.month.span_change import SpanChange
-from gpucost.service.reporting.charge_reports import month_account
+from gpucost.service.reporting.charge_reports import kept_statements, month_account
 from gpucost.service.reporting.charged_changes import compare_charges
+from gpucost.service.reporting.report_service import ReportService
 from gpucost.service.wiring.ledger import build_reporting
-from tests.ledger.builders import hour, ingest
+from tests.ledger.builders import hour, ingest, line
 from tests.support.focus_world import BEFORE, MONTH, NOW_MS, RATES, free, held
 from tests.support.ledgers import new_ledger
 
@@ -203,3 +204,43 @@ def test_the_command_says_who_pays_what_and_why(tmp_path: Path) -> None:
     refused = CliRunner().invoke(app, asked)
     assert refused.exit_code == 2
     assert "a charge policy (charges.policy)" in refused.stderr
+
+
+def test_under_contracts_a_correction_of_an_earlier_month_reaches_what_is_kept(tmp_path: Path) -> None:
+    """A pool of 20 GPU-hours since August: what August drew was not left for November."""
+    contracts = """
+version: 1
+currency: USD
+contracts:
+- {id: pool, kind: committed_use, per: term, start: "2026-08-01T00:00:00Z", end: "2027-01-01T00:00:00Z",
+   gpu_hours: 20, upfront: 40.00, unused: by_use, overage_price: 9}
+"""
+    policy = "version: 1\nname: with contracts\ncontracts_file: contracts.yaml\n"
+    book = PolicyBook.parse(policy, "policy.yaml", {}, lambda name: (contracts, name))
+    august, november = Month(2026, 8), Month(2026, 11)
+    now_ms = Month(2026, 12).window.end_ms
+
+    def write(month: Month, gpus: int) -> None:
+        window = hour(5, month)
+        ingest(ledger, window, line(window, team="red", board_ms=gpus * HOUR_MS, nano=gpus), reason="late")
+
+    def charged(reporting: ReportService) -> tuple[int, int]:
+        answer = kept_statements(reporting, november, book)
+        report = reporting.month(EVERYTHING, november)
+        assert answer is not None
+        assert report is not None
+        assert report.report.charges is not None
+        [statement] = [each for each in answer.report.statements if each.team == "red"]
+        [payer] = [each for each in report.report.charges.teams if each.team == "red"]
+        return statement.charged_nano, payer.charged_nano
+
+    with Ledger.open(f"sqlite:///{tmp_path / 'l.db'}", now=lambda: now_ms) as ledger:
+        for month in (august, november):
+            write(month, 4)
+        kept = build_reporting(ledger, TeamRules.default(), book)
+        first = charged(kept)
+        assert charged(kept) == first
+        write(august, 18)
+        found = charged(kept)
+        assert found == charged(build_reporting(ledger, TeamRules.default(), book))
+        assert found[0] == found[1] > first[0] == first[1]

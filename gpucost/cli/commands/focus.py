@@ -380,9 +380,10 @@ def import_focus(
         ]
         if bare:
             more = f" and {len(bare) - _MOST_SHOWN} more" if len(bare) > _MOST_SHOWN else ""
+            names = f"{', '.join(bare[:_MOST_SHOWN])}{more}"
             complain(
-                f"nothing is booked of {', '.join(bare[:_MOST_SHOWN])}{more}: GPU time there has no price, and "
-                "whose the difference is is not known"
+                f"nothing is booked of {names}: GPU time there has no price, and nobody knows whose the "
+                "difference is"
             )
         complain(f"{made} adjustments booked")
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -221,6 +221,17 @@ def _commitment_report(reporting: ReportService, month: Month, book: PolicyBook)
     return CommitmentReporting(reporting.ledger, EVERYTHING).report(book.contracts, month.window)
 
 
+def charges_beside(reporting: ReportService, month: Month, book: PolicyBook) -> Hashable:
+    """What charges of an open month are made from, besides its report: under contracts also what was used in
+    months before, since the first hour that may matter for what was left of them. Those of a closed month
+    stay as they are."""
+    if book.contracts is None or reporting.ledger.month_charges(month) is not None:
+        return None
+    first_ms = reads_from(schedules_of(book.contracts.in_force), month.window)
+    span = Window(first_ms, month.window.end_ms)
+    return reporting.ledger.extent(), reporting.stand(EVERYTHING, span).digest
+
+
 def _contract_views(
     reporting: ReportService, month: Month, book: PolicyBook
 ) -> Mapping[str, StatementContracts] | None:
@@ -321,6 +332,10 @@ class PolicyCharging:
     def digest(self) -> str:
         return policy_digest(self.book)
 
+    def beside(self, reporting: ReportService, month: Month) -> Hashable:
+        """See MonthCharging."""
+        return charges_beside(reporting, month, self.book)
+
     def summary(self, reporting: ReportService, month: Month, report: MonthReport) -> StatementSummary | None:
         """See MonthCharging. Raises ConfigError, InputError and LedgerConflict."""
         book, kept = policy_in_force(reporting.ledger, month, self.book)
@@ -362,7 +377,10 @@ def kept_statements(
         month.window,
         read,
         asked=("statements", policy_digest(book)),
-        beside=lambda: reporting.beside_month(EVERYTHING, month),
+        beside=lambda: (
+            reporting.beside_month(EVERYTHING, month),
+            charges_beside(reporting, month, book),
+        ),
     )
 
 

@@ -12,6 +12,7 @@ from gpucost.domain.time import Month, Window
 from gpucost.reports.charges.charge_changes import ChargedMonth, charged_change
 from gpucost.reports.month.span_change import SpanChange
 from gpucost.service.reporting.charge_reports import (
+    charges_beside,
     check_chargeable,
     month_account,
     policy_digest,
@@ -63,7 +64,10 @@ def compare_charges(
         Window(min(now.start_ms, before.start_ms), max(now.end_ms, before.end_ms)),
         made,
         asked=("charged change", scope, now, before, policy_digest(book)),
-        beside=lambda: tuple(reporting.beside_month(EVERYTHING, month) for month in months),
+        beside=lambda: tuple(
+            (reporting.beside_month(EVERYTHING, month), charges_beside(reporting, month, book))
+            for month in months
+        ),
     )
     return None if answer.report is None else ReportAnswer(answer.report, answer.stand)
 

@@ -111,6 +111,9 @@ class MonthCharging(Protocol):
     @property
     def digest(self) -> str: ...
 
+    def beside(self, reporting: ReportService, month: Month) -> Hashable:
+        """What that is made from, besides the report of the month."""
+
     def summary(self, reporting: ReportService, month: Month, report: MonthReport) -> StatementSummary | None:
         """What every team pays for the month of ``report``; None where that is what it held. Raises
         InputError where the policy does not fit the ledger."""
@@ -164,7 +167,10 @@ class ReportService:
                 self._budgeted(scope, build_month(self._month_inputs(scope, month), every_job=every_job))
             ),
             asked=("month", every_job, "" if self.charging is None else self.charging.digest),
-            beside=lambda: self.beside_month(scope, month),
+            beside=lambda: (
+                self.beside_month(scope, month),
+                None if self.charging is None else self.charging.beside(self, month),
+            ),
         )
 
     def budgets(self, scope: Scope, window: Window) -> tuple[BudgetStatus, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import time
 from dataclasses import replace
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from gpucost.telemetry.interval_source import IntervalSource
 
 
+_KEPT_S = 60.0
+
+
 def build_client(
     settings: PrometheusSettings,
     *,
@@ -53,7 +57,9 @@ def build_client(
     )
     if settings.samples != "never" and is_installed():
         least = LEAST_NODES if settings.samples == "auto" else 0
-        client.samples = RemoteReader(client, least_nodes=least)
+        # What is stopped goes on for long, and looks at one hour several times.
+        kept_s = math.inf if stopped is None else _KEPT_S
+        client.samples = RemoteReader(client, least_nodes=least, kept_s=kept_s)
     elif settings.samples == "always":
         allowed = "auto or never, where the extra is not installed: pip install 'gpucost[fast]'"
         raise InputError("prometheus.samples", settings.samples, allowed)

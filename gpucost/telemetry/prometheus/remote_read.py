@@ -15,10 +15,12 @@ message, its CRC-32C (Castagnoli), and the message.
 from __future__ import annotations
 
 import importlib.util
+import math
 import sys
 import threading
+import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import starmap
@@ -93,15 +95,23 @@ class NoRemoteRead(Exception):
 
 
 class RemoteReader:
-    """Samples of one server; may be shared by threads. What was read last is kept, up to ``kept_bytes``. To
-    load what decodes takes most of a second, so clusters of less than ``least_nodes`` are better queried."""
+    """Samples of one server; may be shared by threads. What was read last is kept, up to ``kept_bytes`` and
+    for ``kept_s``: a service reads an hour again, to see what came late. To load what decodes takes most of a
+    second, so clusters of less than ``least_nodes`` are better queried."""
 
     def __init__(
-        self, client: PrometheusClient, *, least_nodes: int = LEAST_NODES, kept_bytes: int = _KEPT_BYTES
+        self,
+        client: PrometheusClient,
+        *,
+        least_nodes: int = LEAST_NODES,
+        kept_bytes: int = _KEPT_BYTES,
+        kept_s: float = math.inf,
+        seconds: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
         self.least_nodes = least_nodes
-        self._kept_bytes = kept_bytes
+        self._kept_bytes, self._kept_s, self._seconds = kept_bytes, kept_s, seconds
+        self._began_s = seconds()
         self._lock = threading.Lock()
         self._kept: OrderedDict[_Question, Future[_Samples]] = OrderedDict()
         self._bytes = 0
@@ -122,6 +132,8 @@ class RemoteReader:
     def grid(self, form: QueryForm, first_ms: int, step_ms: int, number: int) -> SeriesGrid | None:
         """The value of an expression at ``number`` instants; None where only a query tells it. Raises
         SourceError."""
+        with self._lock:
+            self._renew()
         if not self.is_there or not can_be_evaluated(form):
             return None
         try:
@@ -175,7 +187,7 @@ class RemoteReader:
                 )
         except BaseException as error:
             with self._lock:
-                del self._kept[key]
+                self._kept.pop(key, None)
             mine.set_exception(error)
             raise
         mine.set_result(found)
@@ -183,6 +195,17 @@ class RemoteReader:
             self.samples += found[1].samples
             self._forget(found[1].bytes)
         return found
+
+    def _renew(self) -> None:
+        """Nothing that was kept is used for longer than it may be, nor that the server sent no samples."""
+        now_s = self._seconds()
+        if now_s - self._began_s <= self._kept_s:
+            return
+        for key in [key for key, each in self._kept.items() if each.done()]:
+            del self._kept[key]
+        for kept in (self._expected, self._ends, self.looks, self._dropped):
+            kept.clear()
+        self._bytes, self._began_s, self.is_there = 0, now_s, True
 
     def _forget(self, more: int) -> None:
         """What was asked for longest ago, after so many bytes came; mostly there is room for all."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import http.server
+import math
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -324,6 +325,32 @@ def test_an_empty_answer_is_no_series() -> None:
         reader, found = read(url)
         assert reader.is_there
         assert found is not None
+
+
+@pytest.mark.parametrize(("kept_s", "requests"), [(math.inf, 1), (60.0, 2)])
+def test_a_service_reads_an_hour_again_and_sees_what_came_late(kept_s: float, requests: int) -> None:
+    """An hour is read when it ends, and once more when late data is in."""
+    now_s = [0.0]
+    form = by("max", (), over_time("last_over_time", select("up"), HOUR_MS)).form
+    with answering(200, _STREAMED, b"") as (url, asked):
+        client = PrometheusClient(url)
+        reader = RemoteReader(client, least_nodes=0, kept_s=kept_s, seconds=lambda: now_s[0])
+        for now_s[0] in (0.0, 60.0, 61.0, 62.0):
+            assert reader.grid(form, 1_790_812_800_000, 1, 1) is not None
+        assert asked.count("/api/v1/read") == requests
+        kept = wiring.build_client(PrometheusSettings(), stopped=threading.Event()).samples
+        assert kept is not None
+        assert kept._kept_s == 60.0
+
+
+def test_whether_a_server_sends_samples_is_looked_at_again() -> None:
+    now_s = [0.0]
+    form = by("max", (), over_time("last_over_time", select("up"), HOUR_MS)).form
+    with answering(403, "text/plain", b"no") as (url, asked):
+        reader = RemoteReader(PrometheusClient(url), kept_s=60.0, seconds=lambda: now_s[0])
+        for now_s[0] in (0.0, 60.0, 61.0, 62.0):
+            assert reader.grid(form, 1_790_812_800_000, 1, 1) is None
+        assert asked.count("/api/v1/read") == 2
 
 
 # --- settings -----------------------------------------------------------------------------------------
