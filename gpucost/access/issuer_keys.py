@@ -138,7 +138,11 @@ def endpoint(page: Mapping[str, Any], name: str) -> str:
     url = page.get(name)
     if not isinstance(url, str):
         raise IssuerFetchError(f"the discovery page has no {name}")
-    if url.startswith("http:") and urlsplit(url).hostname != urlsplit(str(page["issuer"])).hostname:
+    try:
+        leads_away = urlsplit(url).hostname != urlsplit(str(page["issuer"])).hostname
+    except ValueError:
+        raise IssuerFetchError(f"{name} of the discovery page is a URL that is none") from None
+    if url.startswith("http:") and leads_away:
         # Over http that page may be forged: it must not lead to another machine.
         raise IssuerFetchError("the discovery page leads to another host without TLS")
     return url

@@ -207,6 +207,7 @@ def test_a_discovery_page_of_another_issuer(discovery: dict[str, Any], issuer: I
         ("https://user:pw@127.0.0.1/keys", "user info"),
         ("https://127.0.0.1:99999/keys", "a URL that is none"),
         ("https://[::1/keys", "a URL that is none"),
+        ("http://[", "a URL that is none"),
         ("//127.0.0.1/keys", "not https"),
         ("https://127.0.0.1/a b", "a URL that is none"),
         ("https://127.0.0.1/\u00e4", "a URL that is none"),

@@ -126,6 +126,14 @@ def test_an_answer_is_believed_for_a_minute() -> None:
         assert len(server.asked) == 4
 
 
+def test_no_token_stays_in_memory_with_a_refusal() -> None:
+    with asking(UNKNOWN) as (_, tokens):
+        with pytest.raises(AccessDenied):
+            tokens.check(TOKEN, NOW_MS)
+        [(_, kept)] = tokens._refused._held.values()
+        assert kept.__traceback__ is None
+
+
 def test_it_must_ask_only_where_no_answer_is_kept() -> None:
     with asking(review(), UNKNOWN) as (server, tokens):
         assert tokens.must_ask(TOKEN, NOW_MS)

@@ -313,6 +313,23 @@ def test_a_listener_that_dies_is_started_again(caplog: pytest.LogCaptureFixture)
     assert "starting it again" in caplog.text
 
 
+def test_where_no_process_can_begin_it_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tries, begin = list[int](), subprocess.Popen
+
+    def refused(*words: Any, **more: Any) -> Any:
+        tries.append(1)
+        if len(tries) == 1:
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        return begin(*words, **more)
+
+    monkeypatch.setattr("gpucost.api.webhook.supervisor.subprocess.Popen", refused)
+    with in_a_process(advising()) as process:
+        assert b"warnings" in asyncio.run(ask_once(process.port, body()))
+    assert "cannot start: [Errno 11] Resource temporarily unavailable" in caplog.text
+
+
 _SERVICE = """
 import socket, threading
 from gpucost.api.webhook.adviser import AdmissionAdviser

@@ -175,6 +175,24 @@ def test_a_ledger_in_the_way_is_kept(source: Path, tmp_path: Path) -> None:
     assert not list(tmp_path.glob(".*"))
 
 
+def test_a_ledger_in_the_way_is_kept_where_there_are_no_links(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy, kept = tmp_path / "copy.db", tmp_path / "ledger.db.replaced"
+    backup.back_up(source, copy, WAIT_MS)
+
+    def refused(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr("gpucost.ledger.retention.backup.os.link", refused)
+    backup.restore(copy, source, WAIT_MS, kept=kept)
+    for file in (source, kept):
+        with opened(f"sqlite:///{file}") as ledger:
+            assert ledger.verify() == ()
+    assert kept.stat().st_mode & 0o077 == 0
+    assert not list(tmp_path.glob("*.part"))
+
+
 def keep_keys(ledger: Ledger, *names: str) -> None:
     for name in names:
         record = KeyRecord(name, hash_secret(name), AccessRole.ADMIN, created_ms=NOW_MS, created_by="root")

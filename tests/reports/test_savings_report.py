@@ -33,6 +33,9 @@ def run(hours: int, price: int = 4, uid: str = "u", days: int = 28, **more: obje
     return found | {"last_ms": START_MS + days * DAY_MS} | more
 
 
+BARE: dict[str, object] = {"nano": None, "unpriced_ms": 672 * HOUR_MS}
+
+
 def saving(before: SpanLines, now: SpanLines, kinds: tuple[str, ...] = SERVES) -> MeasuredSaving:
     found = measured_saving(MeasuredSaving((1,), "ml/server", "east", "vision", 0, "ann"), before, now, kinds)
     change = (found.now.nano or 0) - (found.before.nano or 0)
@@ -61,6 +64,9 @@ def test_a_server_that_is_gone_saved_what_it_would_have_cost_since() -> None:
         ([run(672)], [], ENDS, "no such job ran since"),
         ([], [run(672)], SERVES, "held nothing in the days before"),
         ([run(672)], [run(672, team="nlp")], SERVES, "another team holds such jobs since"),
+        ([run(672, **BARE)], [], SERVES, "parts of it have no price"),
+        ([run(672), run(672, uid="v", **BARE)], [], SERVES, "parts of it have no price"),
+        ([run(1344, **BARE)], [run(672, **BARE)], SERVES, "parts of it have no price"),
     ],
 )
 def test_what_no_action_explains_is_not_claimed(

@@ -335,6 +335,8 @@ def test_nodes_are_read_of_what_kubectl_prints() -> None:
     for wrong in ("{}", "[]", "node,provider\na,b\n", '{"items": [1]}'):
         with pytest.raises(InputError, match="--nodes"):
             read_nodes(wrong, "nodes")
+    with pytest.raises(InputError, match="field larger than field limit"):
+        read_nodes(f"cluster,node,provider_id\nc,{'n' * 200_000},p\n", "nodes")
 
 
 _SET = "providers/Microsoft.Compute/virtualMachineScaleSets/aks/virtualMachines/3"
@@ -563,6 +565,18 @@ def test_times_of_parquet_with_another_zone_are_those_of_utc(tmp_path: Path) -> 
     with opened(tmp_path / "f.parquet") as found:
         periods = [line.period for line in found if isinstance(line, InvoiceLine)]
     assert periods == [hour(number) for number in range(HOURS)]
+
+
+def test_a_time_of_parquet_that_no_calendar_has_is_refused(tmp_path: Path) -> None:
+    table = pa.Table.from_pylist(month_rows()[:1])
+    late = pa.array([2**60], pa.timestamp("ms"))
+    table = table.set_column(table.column_names.index("ChargePeriodEnd"), "ChargePeriodEnd", late)
+    pq.write_table(table, tmp_path / "f.parquet")
+    with (
+        pytest.raises(InputError, match="a Parquet file that can be read"),
+        opened(tmp_path / "f.parquet") as found,
+    ):
+        list(found)
 
 
 @pytest.mark.parametrize(

@@ -62,11 +62,11 @@ def test_who_waits_for_one_that_fails_makes_its_own() -> None:
 
 
 def test_bytes_are_bounded_and_the_oldest_goes_first() -> None:
-    kept = ReportCache(10_000)
+    kept = ReportCache(20_000)
     for number in range(50):
         kept.get(number, lambda: bytes(1_000), keeps=always)
         kept.get(0, lambda: bytes(1_000), keeps=always)
-    assert kept.bytes <= 10_000
+    assert kept.bytes <= 20_000
     assert 5 < len(kept) < 10
     again = list[int]()
     kept.get(0, lambda: again.append(1), keeps=always)
@@ -91,6 +91,15 @@ def test_a_report_is_measured_no_further_than_it_may_be_kept() -> None:
     kept.get("small", lambda: [Part() for _ in range(10)], keeps=always)
     assert len(kept) == 1
     assert 10_000 <= kept.bytes < 20_000
+
+
+def test_the_text_of_a_question_counts_too() -> None:
+    """Whoever asks chooses it: answers of a few bytes, under long questions, would be any number."""
+    kept = ReportCache(1_000_000)
+    for number in range(100):
+        kept.get(("findings", str(number).zfill(9_000)), lambda: b"none", keeps=always)
+    assert 9_000 * len(kept) <= kept.bytes <= 1_000_000
+    assert 20 < len(kept) < 100
 
 
 def test_a_cache_of_nothing_keeps_and_measures_nothing() -> None:

@@ -189,3 +189,24 @@ def test_what_owned_gpus_cost_is_known(tmp_path: Path) -> None:
     assert scoped is not None
     assert (found.committed_nano, scoped.committed_nano) == (31 * DAILY, None)
     assert found.total.expected_nano is None, "what is known is said without a forecast"
+
+
+def test_a_forecast_is_of_the_time_at_which_it_is_asked_for(tmp_path: Path) -> None:
+    """Also where nothing is written any more: what was said ten days ago is not said again."""
+    now_ms = [MONTH.window.start_ms + 5 * DAY_MS]
+    span = Window(FIRST_MS, MONTH.window.start_ms + 20 * DAY_MS)
+    with filled(tmp_path, span) as ledger:
+        app = create_app(ledger, ApiSettings(auth="off"), now=lambda: now_ms[0])
+        asking = TestClient(app, base_url="http://localhost")
+        first = asking.get(f"/v1/months/{MONTH}/forecast").json()
+        now_ms[0] += 10 * DAY_MS
+        later = asking.get(f"/v1/months/{MONTH}/forecast").json()
+        assert later["days_left"] == first["days_left"] - 10
+        assert asking.get(f"/month/{MONTH}").status_code == 200
+        now_ms[0] = MONTH.window.end_ms + DAY_MS
+        assert asking.get(f"/v1/months/{MONTH}/forecast").status_code == 404
+        said = [
+            asking.get(f"/v1/incidents?at=2026-08-03T10:{minute}:00Z").json()["as_of"]
+            for minute in ("01", "59")
+        ]
+        assert said == ["2026-08-03T10:01:00Z", "2026-08-03T10:59:00Z"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,15 @@ def test_a_log_with_numbers_that_are_none_is_refused(tmp_path: Path, value: str)
     log = tmp_path / "log.swf"
     log.write_text(SWF.replace(" 10 90 50 ", f" 10 90 {value} "), encoding="utf-8")
     with pytest.raises(InputError, match="line 5: '2 10 90"):
+        file_history(log)
+
+
+@pytest.mark.parametrize("head", ["UnixStartTime", "MaxProcs"])
+@pytest.mark.parametrize("value", ["nan", "inf", "1e300", "yesterday"])
+def test_a_head_with_numbers_that_are_none_is_refused(tmp_path: Path, head: str, value: str) -> None:
+    log = tmp_path / "log.swf"
+    log.write_text(re.sub(rf"{head}: \S+", f"{head}: {value}", SWF), encoding="utf-8")
+    with pytest.raises(InputError, match=f"{head}: '{value}' is not allowed"):
         file_history(log)
 
 

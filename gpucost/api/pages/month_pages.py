@@ -27,7 +27,7 @@ from gpucost.api.server.services import ApiServices, KnownServices, OneCluster, 
 from gpucost.charges.policy_file import PolicyBook
 from gpucost.domain.errors import InputError
 from gpucost.domain.scope import Scope
-from gpucost.domain.time import Month, iso
+from gpucost.domain.time import HOUR_MS, Month, iso
 from gpucost.reports.base import display, page_addresses
 from gpucost.reports.base.values import CostAmount, CostChange, UsageSignal
 from gpucost.reports.month.change_causes import cause_words
@@ -175,23 +175,29 @@ async def show_month(
 ) -> Response:
     """Who pays what, what became of the capacity, what to do first."""
     wanted = Month.parse(month)
-    months = await months_seen(known, principal.scope)
+    months, now_ms = await months_seen(known, principal.scope), known.now()
 
     def make() -> PageContent:
-        return _month(known, principal.scope, wanted, cluster, months)
+        return _month(known, principal.scope, wanted, cluster, months, now_ms)
 
     frame = PageFrame(request, known, principal, "month", wanted)
-    return await shown(frame, ("month", wanted, cluster, policy_digest(known.policy)), make)
+    asked = "month", wanted, cluster, policy_digest(known.policy), now_ms // HOUR_MS
+    return await shown(frame, asked, make)
 
 
 def _month(
-    known: ApiServices, scope: Scope, month: Month, cluster: str | None, months: tuple[Month, ...]
+    known: ApiServices,
+    scope: Scope,
+    month: Month,
+    cluster: str | None,
+    months: tuple[Month, ...],
+    now_ms: int,
 ) -> PageContent:
     seen = known.reporting.of_cluster(scope, cluster)
     found = known.reporting.month(seen, month)
     if found is None:
         raise nothing_held(known, scope, "month", str(month))
-    forecast = None if cluster else month_forecast(known.reporting, scope, month, known.now())
+    forecast = None if cluster else month_forecast(known.reporting, scope, month, now_ms)
     report, marks = found.report, month_marks(found.report, known.policy, scope)
     teams = payers(report)
     return content(

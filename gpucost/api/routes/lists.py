@@ -136,7 +136,8 @@ async def get_incidents(
         scope = known.reporting.of_team(principal.scope, team)
         return _json(incident_report(known.reporting, scope, known.expected, at_ms))
 
-    return await cached_response(known, principal.scope, ("incidents", team, at_ms // HOUR_MS), make)
+    asked = ("incidents", team, at_ms // HOUR_MS if at is None else at_ms)
+    return await cached_response(known, principal.scope, asked, make)
 
 
 @router.get(

@@ -28,7 +28,7 @@ from gpucost.api.server.threads import in_own_thread
 from gpucost.charges.policy_file import PolicyBook
 from gpucost.domain.errors import ConfigError, ErrorRemark, InputError, shorten
 from gpucost.domain.scope import EVERYTHING
-from gpucost.domain.time import Month
+from gpucost.domain.time import HOUR_MS, Month
 from gpucost.ledger.db.records import CloseRefused
 from gpucost.reports.base.document import to_json
 from gpucost.reports.charges.charge_previews import ChargebackPreview, PreviewGrouping
@@ -155,17 +155,18 @@ def _json(report: object, *headers: tuple[str, str]) -> ResponseBody:
 async def get_forecast(principal: Reader, known: KnownServices, month: MonthText) -> Response:
     """What teams will have held at the end of a month that goes on, with an interval. A month that is over,
     or begins after the ledger's end, has none."""
-    wanted = Month.parse(month)
+    wanted, now_ms = Month.parse(month), known.now()
 
     def make() -> ResponseBody:
-        found = month_forecast(known.reporting, principal.scope, wanted, known.now())
+        found = month_forecast(known.reporting, principal.scope, wanted, now_ms)
         if found is None:
             raise not_found(
                 "month", month, "only the month where the ledger ends, or that begins there, has one"
             )
         return _json(found)
 
-    return await cached_response(known, principal.scope, ("forecast", wanted), make)
+    asked = "forecast", wanted, now_ms // HOUR_MS
+    return await cached_response(known, principal.scope, asked, make)
 
 
 @router.get(

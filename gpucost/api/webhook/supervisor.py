@@ -197,7 +197,11 @@ class WebhookProcess:
 
     def _run(self) -> None:
         while not self._closed.is_set():
-            code = self._serve_once()
+            try:
+                code = self._serve_once()
+            except OSError as error:  # as where there may be no more processes, for a moment
+                logger.error("the admission webhook cannot start: %s", error)
+                code = -1
             if not self._closed.wait(_AGAIN_S):
                 logger.error("the process of the admission webhook ended (%d); starting it again", code)
 

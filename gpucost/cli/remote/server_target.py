@@ -148,7 +148,7 @@ def read_login() -> ServerTarget | None:
         if not is_private(path):
             raise InputError(_NAME, str(path), f"a file of yours that nobody else can read: chmod 600 {path}")
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError):
         raise InputError(_NAME, str(path), f"a file that gpucost login wrote: {_AGAIN}") from None

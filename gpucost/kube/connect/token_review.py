@@ -73,7 +73,8 @@ class KubernetesTokens:
         try:
             principal = self._principal(self._review(token))
         except AccessDenied as error:
-            self._refused.put(digest, error.with_traceback(None), now_ms)
+            # A copy: what is raised has a traceback, and with it the token.
+            self._refused.put(digest, type(error)(str(error)), now_ms)
             raise
         self._accepted.put(digest, principal, now_ms)
         return principal

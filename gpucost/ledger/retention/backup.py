@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shlex
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -367,7 +368,14 @@ def _set_aside(target: Path, kept: Path) -> None:
         with suppress(FileNotFoundError):
             target.with_name(target.name + side).rename(kept.with_name(kept.name + side))
     with suppress(FileExistsError):
-        os.link(target, kept)
+        try:
+            os.link(target, kept)
+        except FileExistsError:
+            raise
+        except OSError:  # a file system without links
+            draft = kept.with_name(f"{kept.name}.part")
+            shutil.copy2(target, draft)
+            draft.rename(kept)
 
 
 def _connect(file: Path, mode: str, wait_ms: int) -> sqlite3.Connection:

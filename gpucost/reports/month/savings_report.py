@@ -151,6 +151,8 @@ def measured_saving(
         return replace(told, others=causes, why_not="it held nothing in the days before")
     if moved:
         return replace(told, others=causes, why_not="another team holds such jobs since")
+    if any(each.unpriced_board_ms for each in amounts):
+        return replace(told, others=causes, why_not="parts of it have no price")
     if amounts[1].board_ms:
         saved = [each for each in causes if each.kind in SAVED_BY]
         return replace(

@@ -35,8 +35,7 @@ class BudgetWatch:
     def __init__(self, reporting: ReportService, plans: Sequence[BudgetPlan]) -> None:
         self.reporting = reporting
         self.plans = tuple(plans)
-        self._key: object = None
-        self._found: BudgetReport | None = None
+        self._found: tuple[object, BudgetReport] | None = None
 
     def report(self, now_ms: int) -> BudgetReport:
         """As of the end of the ledger, where that is before ``now_ms``."""
@@ -44,10 +43,12 @@ class BudgetWatch:
         at_ms = now_ms if extent is None else min(now_ms, extent.end_ms)
         span = Window(max(0, at_ms - _LONGEST_MS), max(at_ms, 1))
         key = at_ms // HOUR_MS, self.reporting.stand(EVERYTHING, span).digest
-        if self._found is None or key != self._key:
-            self._found = budget_report(self.reporting, EVERYTHING, self.plans, max(0, at_ms - 1))
-            self._key = key
-        return self._found
+        # One attribute: scrapes come in several threads.
+        found = self._found
+        if found is None or found[0] != key:
+            found = key, budget_report(self.reporting, EVERYTHING, self.plans, max(0, at_ms - 1))
+            self._found = found
+        return found[1]
 
 
 class BudgetNotices:

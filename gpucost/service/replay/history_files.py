@@ -8,6 +8,7 @@ verify`` reads, one configuration of one history. What is wrong is refused with 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
@@ -125,7 +126,7 @@ def _table(path: Path, columns: Mapping[str, tuple[type, bool]]) -> Iterator[tup
     """Each row with where it stands; every column is checked."""
     try:
         frame = pd.read_parquet(path)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:  # the last two of metadata that are not ours
         raise InputError("--history", str(path), f"a Parquet file ({str(error)[:200]})") from None
     for name in map(str, frame.columns):
         if name not in columns:
@@ -219,14 +220,14 @@ def _swf(path: Path, gpus: int | None) -> ReplayHistory:
             key, _, value = text.lstrip("; ").partition(":")
             heads.setdefault(key.strip(), value.strip())
         elif text:
-            job = _swf_job(f"{path}: line {n}", text.split(), int(_number(heads.get("UnixStartTime", "0"))))
+            start_s = _number(f"{path}: UnixStartTime", heads.get("UnixStartTime", ""))
+            job = _swf_job(f"{path}: line {n}", text.split(), start_s)
             skipped += job is None
             jobs += [] if job is None else [job]
     if not jobs:
         raise InputError("--history", str(path), "a log with at least one job that ran")
-    whole = (
-        gpus if gpus is not None else int(_number(heads.get("MaxProcs", "") or heads.get("MaxNodes", "0")))
-    )
+    head = "MaxProcs" if heads.get("MaxProcs") else "MaxNodes"
+    whole = gpus if gpus is not None else _number(f"{path}: {head}", heads.get(head, ""))
     if whole < 1:
         raise InputError("--gpus", ErrorRemark("missing"), f"a number of processors: {path} has no MaxProcs")
     found = tuple(jobs)
@@ -243,11 +244,17 @@ def _swf(path: Path, gpus: int | None) -> ReplayHistory:
     )
 
 
-def _number(text: str) -> float:
-    try:
-        return float(text.split()[0])
-    except (ValueError, IndexError):
+def _number(field: str, text: str) -> int:
+    """The whole part of what a line of the head says; 0 where it says nothing."""
+    if not text:
         return 0
+    try:
+        found = float(text.split()[0])
+    except ValueError:
+        found = math.nan
+    if not abs(found) < _MOST_MS:
+        raise InputError(field, text[:200], "a number that a log may have there")
+    return int(found)
 
 
 def _swf_job(at: str, fields: list[str], start_s: int) -> HistoryJob | None:

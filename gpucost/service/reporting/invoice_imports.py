@@ -66,14 +66,17 @@ def read_nodes(text: str, file: str, cluster: str = "") -> list[NodeIdentity]:
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise InputError("--nodes", file, allowed) from None
         return [NodeIdentity(cluster, str(name), str(provider)) for name, provider in named if provider]
-    reader = csv.DictReader(io.StringIO(text))
-    if not {*_NODE_COLUMNS} <= {*(reader.fieldnames or ())}:
-        raise InputError("--nodes", file, allowed)
-    return [
-        NodeIdentity(row["cluster"] or cluster, row["node"], row["provider_id"])
-        for row in reader
-        if row["node"] and row["provider_id"]
-    ]
+    try:
+        reader = csv.DictReader(io.StringIO(text))
+        if not {*_NODE_COLUMNS} <= {*(reader.fieldnames or ())}:
+            raise InputError("--nodes", file, allowed)
+        return [
+            NodeIdentity(row["cluster"] or cluster, row["node"], row["provider_id"])
+            for row in reader
+            if row["node"] and row["provider_id"]
+        ]
+    except csv.Error as error:
+        raise InputError("--nodes", file, f"{allowed} ({error})") from None
 
 
 def reconcile_file(
@@ -202,7 +205,8 @@ def _of_parquet(source: IO[bytes]) -> Iterator[InvoiceLine | RefusedLine]:
             for row in batch.to_pylist()
         )
         yield from invoice_lines(names, rows)
-    except pa.ArrowException as error:
+    # What Arrow has no Python value for, as a time beyond the year 9999 or in a zone that nobody knows.
+    except (pa.ArrowException, OverflowError, ValueError, KeyError) as error:
         raise InputError("FILE", "Parquet", f"a Parquet file that can be read ({error})") from None
 
 

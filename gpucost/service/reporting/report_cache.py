@@ -18,8 +18,9 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 MOST_BYTES = 64 * 1024 * 1024
-"""Limit of the cache, by the size of the pickles: some hundred reports of a month."""
+"""Limit of the cache, by the size of the pickles of answers and questions: some hundred reports."""
 _LARGEST_PART = 4
+_ENTRY_BYTES = 1024
 
 
 class _SizeLimit(Exception):
@@ -134,9 +135,12 @@ class ReportCache:
         ticket.landed.set_result(landed)
 
     def _keep(self, key: Hashable, answer: object) -> None:
-        size = _size(answer, self._most_bytes // _LARGEST_PART)
-        if size is None:
+        most = self._most_bytes // _LARGEST_PART
+        of_answer, of_key = _size(answer, most), _size(key, most)
+        if of_answer is None or of_key is None:
             return
+        # Whoever asks chooses the text of a question: one sign in it may make four bytes of each other.
+        size = of_answer + 4 * of_key + _ENTRY_BYTES
         with self._lock:
             self._kept[key] = answer, size
             self.bytes += size
