@@ -71,8 +71,10 @@ def test_rules_sum_to_what_the_team_held(tmp_path: Path) -> None:
         StatementRule("namespace is <b>&* or nlp", 4 * HOUR_MS, 4 * money, 0),
     )
     assert sum(rule.board_ms for rule in nlp.rules) == sum(line.board_ms for line in nlp.lines)
-    assert sum(rule.nano for rule in nlp.rules) == nlp.charged_nano == sum(each.nano for each in nlp.prices)
+    assert sum(rule.nano or 0 for rule in nlp.rules) == nlp.charged_nano
+    assert nlp.charged_nano == sum(each.nano for each in nlp.prices)
     assert sum(rule.unpriced_board_ms for rule in nlp.rules) == nlp.unpriced_board_ms
+    assert nobody.rules[0].nano is None, "none of it has a price, which is not 0"
     assert [(rule.rule, rule.board_ms) for rule in nobody.rules] == [
         (NO_RULE, 2 * HOUR_MS),
         (None, HOUR_MS),

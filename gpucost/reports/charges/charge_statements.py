@@ -121,11 +121,12 @@ class StatementPrice:
 @dataclass(frozen=True, slots=True)
 class StatementRule:
     """What a team held because of one rule of the team rules, in its plain words; None where the ledger did
-    not record it: in windows written by a release that did not know rules."""
+    not record it: in windows written by a release that did not know rules. ``nano`` is None where none of it
+    has a price."""
 
     rule: str | None
     board_ms: int
-    nano: int
+    nano: int | None
     unpriced_board_ms: int
 
 
@@ -350,7 +351,7 @@ def _shares_by_team(account: ChargeAccount) -> dict[str, tuple[StatementShare, .
 
 
 def _dearest_rule_first(found: StatementRule) -> tuple[int, int, str]:
-    return -found.nano, -found.board_ms, found.rule or ""
+    return -(found.nano or 0), -found.board_ms, found.rule or ""
 
 
 def _by_model_and_time(found: StatementPrice) -> tuple[str, str, int, str]:

@@ -444,7 +444,7 @@ def _rule_row(found: StatementRule) -> list[Text]:
     return [Text(rule), *_amounts(found.board_ms, found.nano)]
 
 
-def _amounts(board_ms: int, nano: int) -> tuple[Text, Text]:
+def _amounts(board_ms: int, nano: int | None) -> tuple[Text, Text]:
     return Text(display.hours(board_ms).replace("-", "−")), Text(display.money(nano).replace("-", "−"))
 
 

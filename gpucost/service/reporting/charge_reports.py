@@ -442,7 +442,7 @@ def _rules(ledger: Ledger, scope: Scope, month: Month) -> dict[str, list[Stateme
     found: dict[str, list[StatementRule]] = defaultdict(list)
     columns = ("team", "team_rule", "board_ms", "nano", "unpriced_ms")
     for team, rule, board_ms, nano, unpriced_ms in zip(*(held[name] for name in columns), strict=True):
-        amount = 0 if pd.isna(nano) else int(nano)
+        amount = None if pd.isna(nano) else int(nano)
         found[team].append(StatementRule(rule or None, int(board_ms), amount, int(unpriced_ms)))
     return found
 
