@@ -20,6 +20,7 @@ from gpucost.domain.money import NANO
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window
 from gpucost.ledger.ledger import Ledger
+from gpucost.ledger.stores.predictions import WaitPrediction
 from gpucost.notify.compose.digest import digest_message
 from gpucost.notify.compose.links import MessageLinks
 from gpucost.reports.digest.week_model import IsoWeek
@@ -28,13 +29,14 @@ from gpucost.reports.render.html import to_html
 from gpucost.service.notifications.budgets import BudgetNotices, BudgetWatch
 from gpucost.service.notifications.digests import DigestScheduler
 from gpucost.service.notifications.findings_and_alerts import AlertNotices, FindingNotices, keep
-from gpucost.service.reporting.budget_reports import budget_report
+from gpucost.service.reporting.budget_reports import ListedBudgets, budget_report
 from gpucost.service.reporting.charge_reports import team_statements
 from gpucost.service.reporting.month_forecasts import month_forecast
 from gpucost.service.reporting.rendering import ReportFormat, render_statements
 from gpucost.service.reporting.report_service import ReportService
 from gpucost.service.settings.api import ApiSettings
 from gpucost.service.wiring.ledger import accounts_of, build_reporting
+from tests.ledger.builders import CLUSTER, hour, ingest, line
 from tests.service.test_telling import World, alert, group
 from tests.service.worlds import Clock
 from tests.support.ledgers import new_ledger
@@ -410,3 +412,18 @@ def test_what_is_wrong_is_refused_with_its_field(budget: str, field: str) -> Non
 def test_two_of_a_name_at_a_time_are_refused() -> None:
     with pytest.raises(ConfigError, match="the same name"):
         rules_of("{name: b, team: a, amount: 5}", "{name: b, team: a, amount: 6, valid_from: 2026-10-01}")
+
+
+def test_reports_follow_what_is_foretold(tmp_path: Path) -> None:
+    """No window changes with it, and forecasts of budgets do."""
+    plans = rules_of("{name: lab, team: team-00, amount: 1}")
+    with Ledger.open(new_ledger(tmp_path / "l.db"), now=lambda: NOW_MS) as ledger:
+        window = hour(0, OCTOBER)
+        ingest(ledger, window, line(window))
+        reporting, listed = ReportService(ledger, "test", {}), ListedBudgets(plans.budget_plans)
+        before = listed.beside(reporting, window.end_ms)
+        assert listed.beside(reporting, window.end_ms) == before
+        ledger.foretell(
+            CLUSTER, [WaitPrediction("w", "n", "j", "q", "", window.end_ms, HOUR_MS, None, DAY_MS, gpus=8)]
+        )
+        assert listed.beside(reporting, window.end_ms) != before

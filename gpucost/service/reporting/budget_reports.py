@@ -8,7 +8,7 @@ these, one of some clusters those of these clusters: any other is of what they m
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
@@ -45,7 +45,7 @@ from gpucost.reports.month.budget_status import (
 from gpucost.reports.month.change_causes import cause_words
 from gpucost.reports.month.month_end import COVERAGE, MonthEnd, month_ends
 from gpucost.reports.month.work_ahead import AheadJob, daily_cost
-from gpucost.service.reporting.jobs_ahead import WorkAhead, work_ahead
+from gpucost.service.reporting.jobs_ahead import WorkAhead, waits_ahead, work_ahead
 from gpucost.service.reporting.month_forecasts import HISTORY_DAYS, DailyCosts, daily_costs, known_days
 from gpucost.service.reporting.report_service import ReportService
 from gpucost.service.reporting.span_changes import compare_spans
@@ -89,13 +89,15 @@ class ListedBudgets:
     def at(self, reporting: ReportService, scope: Scope, until_ms: int) -> tuple[BudgetStatus, ...]:
         return budget_report(reporting, scope, self.plans, max(0, until_ms - 1)).budgets
 
-    def beside(self, reporting: ReportService, until_ms: int) -> str:
-        """Changes with what the windows before ``until_ms`` hold, as far back as a budget reads."""
+    def beside(self, reporting: ReportService, until_ms: int) -> Hashable:
+        """Changes with what the windows before ``until_ms`` hold, as far back as a budget reads, and with the
+        jobs that wait."""
         months = max(BudgetPeriod(each.period).months for plan in self.plans for each in plan.entries)
         back_ms = max(HISTORY_DAYS, 31 * months) * DAY_MS
         if any(each.carry_over for plan in self.plans for each in plan.entries):
             back_ms += MOST_PERIODS * 31 * months * DAY_MS
-        return reporting.stand(EVERYTHING, Window(max(0, until_ms - back_ms), until_ms)).digest
+        span = Window(max(0, until_ms - back_ms), until_ms)
+        return reporting.stand(EVERYTHING, span).digest, waits_ahead(reporting)
 
 
 def budgeting_of(plans: Sequence[BudgetPlan], monthly: Collection[str]) -> ListedBudgets | None:

@@ -78,6 +78,13 @@ def work_ahead(reporting: ReportService, scope: Scope, *, as_of_ms: int | None =
     return reporting.steady(scope, span, made, asked=("work ahead",), beside=lambda: beside).report
 
 
+def waits_ahead(reporting: ReportService) -> tuple[tuple[str, str], ...]:
+    """By cluster and uid, the workloads whose start is foretold: what ``work_ahead`` is made from besides the
+    windows."""
+    known = ((name, reporting.ledger.foretold(name, most=1)) for name in reporting.ledger.clusters())
+    return tuple((name, each.workload_uid) for name, found in known for each in found if not each.is_decided)
+
+
 def _waits(reporting: ReportService, cluster: str, end_ms: int) -> tuple[WaitPrediction, ...]:
     """Those whose start is foretold, asked before the ledger's end; within a day of it, where it is later."""
     return tuple(
