@@ -93,7 +93,7 @@ SERVED = {
     "service/reporting/month_forecasts.py": {"keep_forecasts", "rates"},
     # Adjustments are booked by who sees all teams and clusters.
     "service/reporting/invoice_imports.py": {"adjust", "month", "note"},
-    "service/reporting/month_closing.py": {"folded"},  # told to who sees every cluster
+    "service/reporting/month_closing.py": {"folded", "sealed"},  # told to who sees every cluster
     # How far the clusters of a job reach that the caller sees.
     "service/reporting/report_service.py": {"extent", "rates"},
 }

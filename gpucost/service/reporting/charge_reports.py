@@ -229,7 +229,7 @@ def charges_beside(reporting: ReportService, month: Month, book: PolicyBook) -> 
         return None
     first_ms = reads_from(schedules_of(book.contracts.in_force), month.window)
     span = Window(first_ms, month.window.end_ms)
-    return reporting.ledger.extent(), reporting.stand(EVERYTHING, span).digest
+    return reporting.ledger.extent(scope=EVERYTHING), reporting.stand(EVERYTHING, span).digest
 
 
 def _contract_views(

@@ -81,7 +81,8 @@ def work_ahead(reporting: ReportService, scope: Scope, *, as_of_ms: int | None =
 def waits_ahead(reporting: ReportService) -> tuple[tuple[str, str], ...]:
     """By cluster and uid, the workloads whose start is foretold: what ``work_ahead`` is made from besides the
     windows."""
-    known = ((name, reporting.ledger.foretold(name, most=1)) for name in reporting.ledger.clusters())
+    ledger = reporting.ledger
+    known = ((name, ledger.foretold(name, most=1)) for name in ledger.clusters(scope=EVERYTHING))
     return tuple((name, each.workload_uid) for name, found in known for each in found if not each.is_decided)
 
 
