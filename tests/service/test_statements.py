@@ -20,7 +20,7 @@ from gpucost.reports.charges.terminal_charges import print_statement
 from gpucost.service.reporting.charge_reports import team_statements
 from gpucost.service.reporting.rendering import ReportFormat, render_statements
 from gpucost.service.wiring.ledger import build_reporting
-from tests.ledger.builders import MONTH, NOW_MS, hour, ingest_batch, ingest_flat
+from tests.ledger.builders import MONTH, NOW_MS, hour, ingest, ingest_batch, ingest_flat, line
 from tests.support.frames import FlatRates, build, node, pod, units
 from tests.support.ledgers import new_ledger
 
@@ -60,6 +60,23 @@ def statements(tmp_path: Path, policy: str, scope: Scope = EVERYTHING) -> tuple[
         return team_statements(reporting, scope, MONTH, book, {}, ["nlp", NO_TEAM]).statements
 
 
+def test_a_rule_of_whose_time_nothing_has_a_price_has_no_amount(tmp_path: Path) -> None:
+    with Ledger.open(new_ledger(tmp_path / "ledger.db"), now=lambda: NOW_MS) as ledger:
+        window = hour(0)
+        bare = {"nano": None, "unpriced_ms": HOUR_MS, "rate_id": "", "board_ms": HOUR_MS}
+        ingest(ledger, window, line(window, team="nlp", **bare))
+        reporting = build_reporting(ledger, TeamRules.default())
+        book = PolicyBook.parse(PLAIN, "policy.yaml")
+        [nlp] = team_statements(reporting, EVERYTHING, MONTH, book, {}, ["nlp"]).statements
+    assert nlp.rules == (StatementRule(None, HOUR_MS, None, HOUR_MS),)
+    for kind in (ReportFormat.JSON, ReportFormat.HTML, ReportFormat.CSV, ReportFormat.PARQUET):
+        assert render_statements([nlp], kind, one=True)
+    target = io.StringIO()
+    print_statement(nlp, Console(file=target, width=100))
+    [row] = [each for each in target.getvalue().splitlines() if "not recorded" in each]
+    assert row.split()[-1] == "–"
+
+
 def test_rules_sum_to_what_the_team_held(tmp_path: Path) -> None:
     """By hand, at 2 dollars: by label 4 x 2 = 8 GPU-hours, of which 2 have no price; by namespace 2 x 2; in
     the third hour 6, of which 1 has no price."""
@@ -74,7 +91,6 @@ def test_rules_sum_to_what_the_team_held(tmp_path: Path) -> None:
     assert sum(rule.nano or 0 for rule in nlp.rules) == nlp.charged_nano
     assert nlp.charged_nano == sum(each.nano for each in nlp.prices)
     assert sum(rule.unpriced_board_ms for rule in nlp.rules) == nlp.unpriced_board_ms
-    assert nobody.rules[0].nano is None, "none of it has a price, which is not 0"
     assert [(rule.rule, rule.board_ms) for rule in nobody.rules] == [
         (NO_RULE, 2 * HOUR_MS),
         (None, HOUR_MS),
