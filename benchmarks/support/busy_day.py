@@ -92,12 +92,12 @@ class Held:
 def _names(stem: str, codes: Ints) -> pd.Series[str]:
     """Text as categories: what a source gives, and what a day in memory is kept as."""
     values = pd.Index([f"{stem}{i:06}" for i in range(int(codes.max(initial=0)) + 1)], dtype="str")
-    return pd.Series(pd.Categorical.from_codes(codes, values))  # type: ignore[arg-type]  # an array will do
+    return pd.Series(pd.Categorical.from_codes(codes, values))
 
 
 def _alike(value: str, count: int) -> pd.Series[str]:
     codes = np.zeros(count, np.int8)
-    return pd.Series(pd.Categorical.from_codes(codes, pd.Index([value], dtype="str")))  # type: ignore[arg-type]
+    return pd.Series(pd.Categorical.from_codes(codes, pd.Index([value], dtype="str")))
 
 
 def world(nodes: int, pods: int, torn: float = 0.2) -> ClusterFrames:

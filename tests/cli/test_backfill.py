@@ -227,6 +227,16 @@ def test_as_many_processes_read_days_as_there_are_cores_and_memory_for(
     assert adhoc_month._processes(1250, reads_use=True) == with_use
 
 
+def test_every_stretch_without_a_day_is_named_once() -> None:
+    days = [*Window(START, START + 7 * DAY_MS).split(DAY_MS)]
+    found = adhoc_month._untried("c", days, {days[0], days[4]}, [WindowFailure("c", days[2], "X", "")])
+    assert [each.window for each in found] == [
+        days[1],
+        days[3],
+        Window(days[5].start_ms, days[6].end_ms),
+    ]
+
+
 def test_processes_hear_of_no_ctrl_c_while_they_begin() -> None:
     """Python would print an error of its own where it is interrupted while it loads."""
     before = pthread_sigmask(SIG_BLOCK, ())

@@ -15,6 +15,7 @@ from gpucost.cli.terminal.context import context_of, now_ms
 from gpucost.cli.terminal.exit_codes import as_ctrl_c, complain, fields_as
 from gpucost.cli.terminal.output import (
     Output,
+    make_folder,
     progress,
     refuse_table_file,
     stdout,
@@ -230,7 +231,7 @@ def _kept(context: CommandContext, month: str | None, name: str) -> Path:
         raise InputError("--keep", found, "a name, with a MONTH, and api.replays in the settings")
     with fields_as({"month": "MONTH"}):
         file = kept_file(folder, Month.parse(month), name, "--keep")
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder, "api.replays")
     return file
 
 

@@ -367,15 +367,14 @@ def _set_aside(target: Path, kept: Path) -> None:
     for side in _SIDES:
         with suppress(FileNotFoundError):
             target.with_name(target.name + side).rename(kept.with_name(kept.name + side))
-    with suppress(FileExistsError):
-        try:
-            os.link(target, kept)
-        except FileExistsError:
-            raise
-        except OSError:  # a file system without links
-            draft = kept.with_name(f"{kept.name}.part")
-            shutil.copy2(target, draft)
-            draft.rename(kept)
+    try:
+        os.link(target, kept)
+    except FileExistsError:
+        pass
+    except OSError:  # a file system without links
+        draft = kept.with_name(f"{kept.name}.part")
+        shutil.copy2(target, draft)
+        draft.rename(kept)
 
 
 def _connect(file: Path, mode: str, wait_ms: int) -> sqlite3.Connection:

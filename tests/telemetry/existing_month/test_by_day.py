@@ -24,9 +24,7 @@ from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Month, Window
 from gpucost.pricing.price_book import PriceBook
 from gpucost.reports.base.document import to_json
-from gpucost.service.ingest.status import WindowFailure
 from gpucost.service.settings.model import PrometheusSettings, Settings
-from gpucost.service.wiring import adhoc_month
 from gpucost.service.wiring.adhoc_month import read_month
 from gpucost.service.wiring.inputs import load_book
 from gpucost.telemetry import dialect_sources as by_day_module
@@ -104,6 +102,18 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def client(url: str) -> Iterator[AskedClient]:
     with AskedClient(url) as found:
         yield found
+
+
+def settings_of(url: str, *, waste: bool = False, **source: object) -> Settings:
+    """Of this server; nobody looks for ``waste``, unless it says so. ``source`` says where days are kept."""
+    found = Settings()
+    return found.model_copy(
+        update={
+            "prometheus": PrometheusSettings(url=url),
+            "detectors": found.detectors.model_copy(update={"enabled": waste}),
+            "source": found.source.model_copy(update=source),
+        }
+    )
 
 
 def by_day(
@@ -422,10 +432,7 @@ def test_of_days_that_are_all_over_nothing_is_made_again(
 ) -> None:
     """With other prices, the days as they were read are used."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    settings = Settings().model_copy(update={"prometheus": PrometheusSettings(url=url)})
-    settings = settings.model_copy(
-        update={"detectors": settings.detectors.model_copy(update={"enabled": waste})}
-    )
+    settings = settings_of(url, waste=waste)
     asked: list[str] = []
     send = PrometheusClient._send
 
@@ -489,8 +496,6 @@ def test_a_month_that_processes_read_is_the_same_to_the_byte(
 ) -> None:
     """As one of many nodes is, also where its first day is cut; and what each keeps of a day is what the
     other takes."""
-    found = Settings().model_copy(update={"prometheus": PrometheusSettings(url=url)})
-    detectors = found.detectors.model_copy(update={"enabled": False})
     monkeypatch.setattr(f"{ADHOC}._cores", lambda: 2)
     monkeypatch.setattr(f"{ADHOC}._KeptLedger.restore", lambda *_: False)
     asked: list[str] = []
@@ -504,12 +509,7 @@ def test_a_month_that_processes_read_is_the_same_to_the_byte(
 
     def read(node_days: int, cache: str) -> tuple[int, str, list[Window], list[object]]:
         monkeypatch.setattr(f"{ADHOC}._NODE_DAYS", node_days)
-        settings = found.model_copy(
-            update={
-                "detectors": detectors,
-                "source": found.source.model_copy(update={"cache": tmp_path / cache}),
-            }
-        )
+        settings = settings_of(url, cache=tmp_path / cache)
         asked.clear()
         told: list[Window] = []
         with read_month(
@@ -545,13 +545,7 @@ def test_a_month_that_processes_read_is_the_same_to_the_byte(
 
 def test_days_that_were_not_tried_are_named(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Once a server is gone, no later day is asked for."""
-    settings = Settings().model_copy(update={"prometheus": PrometheusSettings(url=url)})
-    settings = settings.model_copy(
-        update={
-            "detectors": settings.detectors.model_copy(update={"enabled": False}),
-            "source": settings.source.model_copy(update={"cache_mib": 0}),
-        }
-    )
+    settings = settings_of(url, cache_mib=0)
     read_day = DailyUpstreamSource._read_day
 
     def gone(self: DailyUpstreamSource, cluster: str, part: Window) -> Any:
@@ -572,25 +566,8 @@ def test_days_that_were_not_tried_are_named(url: str, monkeypatch: pytest.Monkey
     assert rest.window.end_ms > day(DAYS - 1).start_ms
 
 
-def test_every_stretch_without_a_day_is_named_once() -> None:
-    found = adhoc_month._untried(
-        "c", [day(n) for n in range(7)], {day(0), day(4)}, [WindowFailure("c", day(2), "X", "")]
-    )
-    assert [each.window for each in found] == [
-        day(1),
-        day(3),
-        Window(day(5).start_ms, day(6).end_ms),
-    ]
-
-
 def test_without_other_processes_one_reads(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = Settings().model_copy(update={"prometheus": PrometheusSettings(url=url)})
-    settings = settings.model_copy(
-        update={
-            "detectors": settings.detectors.model_copy(update={"enabled": False}),
-            "source": settings.source.model_copy(update={"cache_mib": 0}),
-        }
-    )
+    settings = settings_of(url, cache_mib=0)
     monkeypatch.setattr(f"{ADHOC}._cores", lambda: 2)
     monkeypatch.setattr(f"{ADHOC}._NODE_DAYS", 1)
     tried: list[int] = []
