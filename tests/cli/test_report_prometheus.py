@@ -160,6 +160,13 @@ def test_cost_only_is_of_a_prometheus_and_without_waste(run: Run, words: tuple[s
     assert "--cost-only" in result.stderr
 
 
+@pytest.mark.parametrize("option", ["--waste", "--refresh"])
+def test_what_is_of_a_prometheus_is_refused_without_one(run: Run, option: str) -> None:
+    result = run("report", "2026-10", option)
+    assert result.exit_code == ExitCode.USAGE
+    assert f"{option}: given; allowed: with --prometheus only" in result.stderr
+
+
 def test_a_table_says_how_exact_it_is(url: str, run: Run) -> None:
     result = run("report", "2026-10", "--prometheus", url)
     assert result.exit_code == ExitCode.OK

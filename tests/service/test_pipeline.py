@@ -28,6 +28,7 @@ from gpucost.ledger.db.records import LedgerState
 from gpucost.ledger.ledger import Ledger
 from gpucost.service.ingest.batch_reader import observed_ms, progress_in
 from gpucost.service.ingest.pipeline import Pipeline
+from gpucost.service.ingest.status import WindowFailure, joined_failures
 from tests.service.worlds import DAY, Clock, MemorySource, filled_ledger, frames, pipeline
 from tests.support.frames import OCTOBER, hours
 from tests.support.ledgers import new_ledger
@@ -278,3 +279,22 @@ def test_progress_is_spread_over_the_windows_it_spans() -> None:
     assert [float(part["amount"].sum()) for part in quarters] == [0.0] * 4 + [125.0] * 4 + [0.0] * 4
     inside = quarters[5].iloc[0]
     assert (inside["start_ms"], inside["end_ms"]) == (hours(1.25, 2).start_ms, hours(0, 1.5).end_ms)
+
+
+def test_windows_that_fail_alike_and_follow_one_another_are_told_as_one() -> None:
+    first, second, third, apart = (hours(start, start + 1) for start in (0, 1, 2, 4))
+    gone, late = SourceUnreachable("gone"), SourceTimeout("late")
+    failures = [
+        *(WindowFailure.of("c", window, gone) for window in (first, second)),
+        WindowFailure.of("c", third, late),
+        WindowFailure.of("c", apart, late),
+        WindowFailure.of("other", hours(5, 6), late),
+        WindowFailure.of("other", None, late),
+    ]
+    assert [(each.cluster, each.window, each.reason) for each in joined_failures(failures)] == [
+        ("c", hours(0, 2), "gone"),
+        ("c", third, "late"),
+        ("c", apart, "late"),
+        ("other", hours(5, 6), "late"),
+        ("other", None, "late"),
+    ]

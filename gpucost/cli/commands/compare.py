@@ -213,6 +213,7 @@ def _resolution(text: str) -> int:
 def _ledger(context: CommandContext, period: Month | Window, url: str | None) -> Iterator[Ledger]:
     """The ledger of the settings, or with an address a temporary one that is filled now."""
     from gpucost.domain.time import Month
+    from gpucost.service.ingest.status import joined_failures
     from gpucost.service.wiring.adhoc_month import read_month
 
     if url is None:
@@ -229,8 +230,8 @@ def _ledger(context: CommandContext, period: Month | Window, url: str | None) ->
         bars() as watch,
         read_month(settings, book, context.teams, month, now_ms, only=only, watch=watch) as read,
     ):
-        for failure in read.failures:
-            complain(f"{failure.window} is not compared: {failure.kind}: {failure.reason}")
+        for failure in joined_failures(read.failures):
+            complain(f"{failure.window} is not compared: {failure.reason}")
         if read.ledger.extent() is None:
             why = context.why_not(settings.prometheus.url, month)
             raise NotCovered(f"nothing of {period} could be read; {why} says why")

@@ -18,7 +18,7 @@ import typer
 from gpucost.cli.commands.serve import answer, listen, url_of
 from gpucost.cli.terminal.exit_codes import ExitCode, as_ctrl_c, complain
 from gpucost.cli.terminal.output import bars, make_folder, progress, stdout, write_file
-from gpucost.domain.errors import InputError
+from gpucost.domain.errors import ErrorRemark, InputError
 
 if TYPE_CHECKING:
     import socket
@@ -70,7 +70,7 @@ def demo(
         return
     for name, given in (("--check", with_check), ("--rules", bool(rules))):
         if given:
-            raise InputError(name, "given", "with --full only")
+            raise InputError(name, ErrorRemark("given"), "with --full only")
     with DemoMonth.record(place, seed) as run:
         with progress(f"{DEMO_MONTH}", len(run.pending())) as advance:
             run.ingest(advance)

@@ -189,6 +189,7 @@ def _one(
 def _assess(settings: DetectorsSettings, pipeline: Pipeline, cluster: str, span: Window) -> bool:
     """Whether the detectors could assess every window that has no final assessment."""
     from gpucost.reports.base.display import counted, visible
+    from gpucost.service.ingest.status import joined_failures
     from gpucost.service.wiring.detection import build_assessing
 
     assessing = build_assessing(settings, pipeline)
@@ -199,19 +200,20 @@ def _assess(settings: DetectorsSettings, pipeline: Pipeline, cluster: str, span:
         looked = counted(outcome.final + outcome.provisional, "window")
         later = f", {outcome.provisional} of them until more is known" if outcome.provisional else ""
         typer.echo(f"{visible(cluster)}: the detectors looked at {looked}{later}")
-    for failure in outcome.left_out:
-        complain(f"{failure.window} is not looked at: {failure.kind}: {failure.reason}")
+    for failure in joined_failures(outcome.left_out):
+        complain(f"{failure.window} is not looked at: {failure.reason}")
     return not outcome.left_out
 
 
 def _tell(cluster: str, span: Window, wanted: int, outcome: PipelineOutcome) -> None:
     from gpucost.reports.base.display import visible
+    from gpucost.service.ingest.status import joined_failures
 
     typer.echo(
         f"{visible(cluster)} {span}: {outcome.ingested} of {wanted} windows read, {outcome.changed} changed"
     )
-    for failure in outcome.failures:
-        complain(f"{failure.window} stays open: {failure.kind}: {failure.reason}")
+    for failure in joined_failures(outcome.failures):
+        complain(f"{failure.window} stays open: {failure.reason}")
 
 
 def _why_none(pipeline: Pipeline, cluster: str, span: Window, meanwhile: str) -> str:

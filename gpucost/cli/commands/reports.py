@@ -35,7 +35,7 @@ from gpucost.cli.terminal.output import (
     stdout,
     write,
 )
-from gpucost.domain.errors import InputError, SourceError
+from gpucost.domain.errors import ErrorRemark, InputError, SourceError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -110,9 +110,11 @@ def report(
     refuse_table_file(kind is None, output)
     if cost_only and (waste or prometheus is None):
         allowed = "no --waste with --cost-only, which reads no use" if waste else "with --prometheus only"
-        raise InputError("--cost-only", "given", allowed)
-    if refresh and prometheus is None:
-        raise InputError("--refresh", "given", "with --prometheus only")
+        raise InputError("--cost-only", ErrorRemark("given"), allowed)
+    for name, is_given in (("--refresh", refresh), ("--waste", waste)):
+        if is_given and prometheus is None:
+            of_ledger = "; of a ledger `gpucost waste` says it" if name == "--waste" else ""
+            raise InputError(name, ErrorRemark("given"), f"with --prometheus only{of_ledger}")
     if prometheus is not None:
         _from_prometheus(
             *(context_of(ctx), prometheus, wanted, kind, cluster, team, output),
@@ -179,6 +181,7 @@ def _from_prometheus(
 ) -> None:
     """Exit code 3 where some of the month could not be read: the rest is printed all the same."""
     from gpucost.domain.scope import EVERYTHING
+    from gpucost.service.ingest.status import joined_failures
     from gpucost.service.reporting.month_closing import scope_of_team
     from gpucost.service.wiring.adhoc_month import read_month
 
@@ -202,8 +205,8 @@ def _from_prometheus(
         with fields_as(_OPTIONS):
             scope = scope_of_team(read.reporting, EVERYTHING, month, team)
         found = read.reporting.month(scope, month, every_job=every_job)
-    for failure in read.failures:
-        complain(f"{failure.window} is not in the report: {failure.kind}: {failure.reason}")
+    for failure in joined_failures(read.failures):
+        complain(f"{failure.window} is not in the report: {failure.reason}")
     if found is None:
         why = context.why_not(settings.prometheus.url, month, cluster)
         complain(f"nothing of {month} could be read; {why} says why")
@@ -477,7 +480,7 @@ def job(
 
 def _refuse_with_receipt(progress: str | None, format_: str, *, short: bool) -> None:
     if short:
-        raise InputError("--short", "given", "no --short with --receipt, which is short")
+        raise InputError("--short", ErrorRemark("given"), "no --short with --receipt, which is short")
     if progress is not None:
         raise InputError("--progress", progress, "no --progress with --receipt, which has no cost per unit")
     if format_ not in ("table", "json"):

@@ -87,7 +87,7 @@ def _without_control(text: str) -> str:
 def refuse_short_file(is_short: bool, format_: str) -> None:
     """``--short`` is of a terminal's table. Raises InputError."""
     if is_short and format_ != "table":
-        raise InputError("--short", "given", "with --format table only")
+        raise InputError("--short", ErrorRemark("given"), "with --format table only")
 
 
 def refuse_table_file(is_table: bool, output: Path | None) -> None:

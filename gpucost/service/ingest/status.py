@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from gpucost.domain.time import SECOND_MS, Window
@@ -32,6 +32,20 @@ class WindowFailure:
     def __str__(self) -> str:
         cause = f"{self.kind}: {self.reason}"
         return cause if self.window is None else f"{self.window}: {cause}"
+
+
+def joined_failures(failures: Sequence[WindowFailure]) -> list[WindowFailure]:
+    """Windows that follow one another and failed for one reason, as one: for those who read them all."""
+    joined: list[WindowFailure] = []
+    for failure in failures:
+        last, window = joined[-1] if joined else failure, failure.window
+        before = last.window
+        alike = replace(failure, window=before) == last
+        if joined and alike and window and before and before.end_ms == window.start_ms:
+            joined[-1] = replace(last, window=Window(before.start_ms, window.end_ms))
+        else:
+            joined.append(failure)
+    return joined
 
 
 @dataclass(frozen=True, slots=True)
