@@ -84,11 +84,12 @@ class FindingEvidence:
 @dataclass(frozen=True, slots=True)
 class FindingAction:
     """One thing to do. ``patch`` is YAML or a command, ready to be used as written; empty where the change
-    needs a person's judgement. ``frees_boards`` is how many GPUs it frees."""
+    needs a person's judgement. ``frees_boards`` is how many GPUs it frees; None where it is not known for
+    how many GPUs a unit of quota stands."""
 
     text: str
     patch: str = ""
-    frees_boards: float = 0.0
+    frees_boards: float | None = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,15 @@ def test_the_proposed_quota_is_what_it_needs_and_a_fifth() -> None:
     assert "20 nvidia.com/gpu and used 5 or fewer for 95% of the last 7 days" in draft.summary
 
 
+def test_units_of_unknown_size_free_an_unknown_number_of_gpus() -> None:
+    slices = "nvidia.com/mig-1g.10gb"  # of which no node has any
+    world = World(WEEK).node("n1", 8).quota("a", 20, 5, cohort="all", resource=slices)
+    (draft,) = _run(world).drafts
+    assert draft.action.frees_boards is None
+    assert "of what it left, 360 unit-hours in the last day" in draft.summary
+    assert "x an unknown number of GPUs per unit" in draft.formula
+
+
 def test_outside_a_cohort_there_is_no_lending_limit_to_set() -> None:
     (draft,) = _run(spare()).drafts
     assert "lendingLimit" not in draft.action.patch

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import floor
+from math import floor, isnan
 
 import numpy as np
 import pandas as pd
@@ -384,7 +384,8 @@ def _action(tenancy: ClusterTenancy, tenant: ClusterTenant, settings: MonopolySe
     nominal = float(np.nan_to_num(row.nominal))
     # Rounded to twelve digits, so that 0.2 x 15 is 3.
     most = floor(round((settings.over_entitlement - 1) * nominal, 12))
-    frees = max(over - most, 0.0) * float(np.nan_to_num(boards_per_unit(tenancy.facts.history, resource)))
+    per_unit = boards_per_unit(tenancy.facts.history, resource)
+    frees = None if isnan(per_unit) else max(over - most, 0.0) * per_unit
     if tenant.line is QueueKind.VOLCANO_QUEUE:
         patch = volcano_patch(tenant.name, "capability", resource, nominal + most)
         return with_names(

@@ -229,7 +229,9 @@ def _draft(quota: _Quota, settings: ReservedUnusedSettings, often: float) -> Fin
     view = of_flavors(quota.facts, quota.resource, mine, idle, now_ms - _VIEW_MS, now_ms)
     view_ms = sum(each.board_ms for each in view)
     unit_ms = idle.integral(now_ms - _VIEW_MS, now_ms)
-    per_unit = view_ms / unit_ms if unit_ms else 0.0
+    left, per_unit = hours(view_ms), f"{view_ms / unit_ms if unit_ms else 0.0:g}"
+    if unit_ms and not view:
+        left, per_unit = hours(unit_ms).replace("GPU", "unit"), "an unknown number of"
     hurt = least(_hurting(quota, settings), quota.known)
     hurt_ms = hurt.integral(start_ms, now_ms)
     days = _days(now_ms - start_ms)
@@ -239,11 +241,11 @@ def _draft(quota: _Quota, settings: ReservedUnusedSettings, often: float) -> Fin
         quota.subject,
         quota.since_ms,
         f"{quota.place} has quota of {nominal:g} {quota.resource} and used {often:g} or fewer for "
-        f"{settings.quantile:.0%} of the last {days}; of what it left, {hours(view_ms)} in the last day "
+        f"{settings.quantile:.0%} of the last {days}; of what it left, {left} in the last day "
         "nobody borrowed.",
         _evidence(quota, settings, often, idle, hurt_ms),
         _action(quota, settings, often),
-        f"(quota {nominal:g} - {often:g} used - lent) x the last 24 hours x {per_unit:g} GPUs per unit; "
+        f"(quota {nominal:g} - {often:g} used - lent) x the last 24 hours x {per_unit} GPUs per unit; "
         "shown, not counted: where somebody waited meanwhile it is in quota_starvation",
         queue=quota.place.name,
         view=view,
@@ -313,7 +315,7 @@ def _action(quota: _Quota, settings: ReservedUnusedSettings, often: float) -> Fi
     left = max(row.nominal - (quota.nominal - needed), 0.0)
     nodes = flavor_nodes(quota.facts, row.flavor, quota.resource)
     per_unit = boards_per_unit(quota.facts.history, quota.resource, nodes)
-    frees = 0.0 if isnan(per_unit) else (row.nominal - left) * per_unit
+    frees = None if isnan(per_unit) else (row.nominal - left) * per_unit
     if quota.place.line is QueueKind.VOLCANO_QUEUE:
         patch = volcano_patch(quota.place.name, "deserved", quota.resource, left)
         text = f"Lower what {quota.place} deserves from {row.nominal:g} to {left:g}."

@@ -225,9 +225,9 @@ def _evidence(found: FindingEvidence) -> EvidencePart:
     return EvidencePart(found.name, value, found.unit, found.shown_by)
 
 
-def _number(value: float) -> Fraction | None:
+def _number(value: float | None) -> Fraction | None:
     """Documents have no NaN and no infinity: a value that is not finite is missing."""
-    return Fraction(value) if math.isfinite(value) else None
+    return None if value is None or not math.isfinite(value) else Fraction(value)
 
 
 def _iso(instant_ms: int | None) -> str | None:
