@@ -33,6 +33,7 @@ from dashboards.series import (
     NODE,
     grown,
     latest,
+    of,
     or_zero,
     rate_sum,
     ratio,
@@ -53,14 +54,16 @@ BOARD = "cluster, node, gpu_uuid"
 _INFO = f'gpucost_gpu_info{{{NODE}, gpu_instance=""}}'
 NAMED = f"* on ({BOARD}) group_left (device_minor) max by ({BOARD}, device_minor) ({_INFO})"
 """Adds to series of a GPU its number on the node, by which people know it."""
-SCHEDULABLE = latest("gpucost_node_schedulable", ("node",), CHOSEN)
+_GONE = f"unless on (cluster, node) {of('gpucost_node_end_timestamp_seconds', CHOSEN)}"
+"""A node that was deleted keeps its series for ten minutes."""
+SCHEDULABLE = f"({latest('gpucost_node_schedulable', ('node',), CHOSEN)} {_GONE})"
 WANTED = 'bucket=~"starved|stranded|fragmented"'
 ZERO_BAD = ((None, GREEN), (1, RED))
 OK = {1.0: ("ok", GREEN), 0.0: ("not ok", RED)}
 
 
 def _units(metric: str, *matchers: str) -> str:
-    return f"sum by (cluster, node, resource) ({latest(metric, _NODE_UNITS, CHOSEN, *matchers)})"
+    return f"sum by (cluster, node, resource) ({latest(metric, _NODE_UNITS, CHOSEN, *matchers)} {_GONE})"
 
 
 def _held(*matchers: str) -> str:
@@ -83,6 +86,7 @@ def _again(*matchers: str) -> str:
 
 UNITS = _units("gpucost_node_gpu_allocatable")
 EXPECTED = _units("gpucost_node_gpu_expected")
+MISSING_UNITS = f"clamp_min({EXPECTED} - ({UNITS} or 0 * {EXPECTED}), 0)"
 FREE_UNITS = f"clamp_min({UNITS} - {_held()}, 0)"
 
 
@@ -126,7 +130,7 @@ def _now() -> PanelRow:
                 "GPU units that nodes should have and Kubernetes does not know of: the device plugin hangs, "
                 "or a board is lost. Nodes of which nothing says how many they should have are left out.",
                 COUNT,
-                query(f"sum(clamp_min({EXPECTED} - {UNITS}, 0))"),
+                query(f"sum({MISSING_UNITS})"),
                 decimals=0,
                 steps=ZERO_BAD,
             ),
@@ -333,7 +337,7 @@ def _health() -> PanelRow:
                 "out.",
                 COUNT,
                 query(
-                    f"sum by (node) (clamp_min({EXPECTED} - {UNITS}, 0))",
+                    f"sum by (node) ({MISSING_UNITS})",
                     "{{node}}",
                 ),
                 height=9,

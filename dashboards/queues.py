@@ -48,6 +48,12 @@ COHORT = ("cohort", "flavor", "resource")
 LOCAL = ("namespace", "queue")
 VOLCANO = ("volcano_queue", "resource")
 EVICTED = ("namespace", "workload", "workload_uid", "reason")
+_GPU_ONLY = (
+    '__name__=~"gpucost_node_gpu_capacity|gpucost_node_gpu_expected|gpucost_pod_gpu_request|'
+    'gpucost_workload_units|gpucost_cluster_queue_pending_units"'
+)
+"""Series whose resources are GPUs only: of nodes that are there, of pods, and of what waits for nodes that
+are not."""
 WAIT_STEPS = ((None, GREY), (3600, YELLOW), (6 * 3600, RED))
 WORK = waiting(workloads_only=[QUEUE])
 
@@ -70,10 +76,9 @@ def _queue() -> Template:
 
 
 def _resource() -> Template:
-    """GPU resources only: quota has cores and bytes as well, and "all" must not add those up."""
-    found = panels.from_labels(
-        "resource", "Resource", f"label_values(gpucost_node_gpu_capacity{{{CLUSTER}}}, resource)"
-    )
+    """GPU resources only: quota has cores and bytes as well, and "all" must not add those up. Quota of a
+    resource that no node has, nobody holds and nothing waits for is not in it."""
+    found = panels.from_labels("resource", "Resource", f"label_values({{{_GPU_ONLY}, {CLUSTER}}}, resource)")
     found.allValue = None
     return found
 

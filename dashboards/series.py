@@ -11,7 +11,7 @@ shape.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 CLUSTER = 'cluster=~"$cluster"'
@@ -76,12 +76,14 @@ def grown(metric: str, by: Sequence[str], span: str, *matchers: str) -> str:
     """How much a counter that begins with its first event grew over ``span``, by ``cluster`` and ``by``.
 
     ``increase`` leaves out a series' first sample, and so an error or an eviction that happens once. ``by``
-    has all labels of the metric but the target's. A counter that was reset in between is counted too low, and
-    one that existed before Prometheus first scraped it too high for one ``span``.
+    has all labels of the metric but the target's. A counter that was reset in between counts on from there
+    where it is lower now than it was; else it is counted too low. One that existed before Prometheus first
+    scraped it is too high for one ``span``.
     """
     names, series = _names("cluster", by), of(metric, *matchers)
-    high = f"max by ({names}) (max_over_time({series}[{span}]))"
-    return f"clamp_min({high} - (max by ({names}) ({series} offset {span}) or 0 * {high}), 0)"
+    high, now = f"max by ({names}) (max_over_time({series}[{span}]))", f"max by ({names}) ({series})"
+    before = f"clamp_min({high} - (max by ({names}) ({series} offset {span}) or 0 * {high}), 0)"
+    return f"({before} + on ({names}) ({now} < {high} or 0 * {high}))"
 
 
 WASTE_BY = "gpu_cluster, bucket, owner_team"
@@ -261,11 +263,16 @@ def waiting_of_team() -> WaitingSeries:
     namespace in which the team has costs this month."""
     named, bare = 'owner_team=~"$team"', 'owner_team=""'
     costs = 'gpucost_job_cost_usd{gpu_cluster=~"$cluster", owner_team=~"$team", namespace!=""}'
-    there = f"and on (namespace) {costs}"
-    return WaitingSeries(
-        f"({_workload_info(named)} or {_workload_info(bare)} {there})",
-        f"({_job_info(named)} or {_job_info(bare)} {there})",
-    )
+    there = f'on (cluster, namespace) label_join({costs}, "cluster", "", "gpu_cluster")'
+
+    without = 'cluster=""'
+
+    def of_team(info: Callable[..., str]) -> str:
+        # Where there is one cluster, exporters may have no label of it.
+        alone = f"{info(bare, without)} and on (namespace) {costs}"
+        return f"({info(named)} or {info(bare)} and {there} or {alone})"
+
+    return WaitingSeries(of_team(_workload_info), of_team(_job_info))
 
 
 def _workload_info(*matchers: str) -> str:

@@ -149,7 +149,8 @@ GPUS: tuple[AlertCase, ...] = (
     ),
     pair(
         "GpuCostGpuExporterMissing",
-        "gpu-1 loses its exporter; gpu-2 has one, gpu-3 is cordoned, and the other cluster has none at all",
+        "gpu-1 loses its exporter; gpu-2 has one, gpu-3 is cordoned, amd-1 has others' GPUs, and the other "
+        " cluster has no exporter at all",
         {
             f'gpucost_node_gpu_capacity{{{_ON}, resource="nvidia.com/gpu"}}': always(8),
             f"gpucost_node_schedulable{{{_ON}}}": always(),
@@ -159,6 +160,8 @@ GPUS: tuple[AlertCase, ...] = (
             'gpucost_node_schedulable{cluster="prod", node="gpu-2"}': always(),
             'gpucost_node_gpu_capacity{cluster="prod", node="gpu-3", resource="nvidia.com/gpu"}': always(8),
             'gpucost_node_schedulable{cluster="prod", node="gpu-3"}': always(0),
+            'gpucost_node_gpu_capacity{cluster="prod", node="amd-1", resource="amd.com/gpu"}': always(8),
+            'gpucost_node_schedulable{cluster="prod", node="amd-1"}': always(),
             'gpucost_node_gpu_capacity{cluster="test", node="gpu-1", resource="nvidia.com/gpu"}': always(8),
             'gpucost_node_schedulable{cluster="test", node="gpu-1"}': always(),
         },
@@ -223,5 +226,61 @@ GPUS: tuple[AlertCase, ...] = (
             ),
         },
         resolved=(6_000 + _WINDOW,),
+    ),
+    AlertCase(
+        "GpuCostXidCritical",
+        "the same code again after a boot, as often as before or less often; of a node that is new, at once",
+        {
+            f"gpucost_gpu_exporter_collections_total{{{_ON}}}": samples(
+                ("0+6", 100), ("_", 10), ("0+6", 190)
+            ),
+            f'gpucost_gpu_present_seconds_total{{{_ON}, gpu_uuid="GPU-1"}}': samples(
+                ("90000+60", 100), ("stale", 1), ("_", 9), ("0+60", 190)
+            ),
+            _xid(79): samples((1, 100), ("stale", 1), ("_", 29), (1, 170)),
+            'gpucost_gpu_exporter_collections_total{cluster="prod", node="new"}': samples(
+                ("_", 120), ("0+6", 180)
+            ),
+            'gpucost_gpu_present_seconds_total{cluster="prod", node="new", gpu_uuid="GPU-2"}': samples(
+                ("_", 120), ("0+60", 180)
+            ),
+            'gpucost_gpu_xid_events_total{cluster="prod", node="new", gpu_uuid="GPU-2", xid="48"}': samples(
+                ("_", 125), (2, 175)
+            ),
+        },
+        silent=(5_940, 7_440, 110 * 60 + _WINDOW + 1_260),
+        firing={
+            7_500: (
+                ExpectedAlert(
+                    {
+                        "severity": "critical",
+                        "cluster": "prod",
+                        "node": "new",
+                        "gpu_uuid": "GPU-2",
+                        "xid": "48",
+                    },
+                    "GPU GPU-2 on node new of cluster prod reported Xid 48 2 times in the last 1h.",
+                    "gpucost-nodes?var-cluster=prod&var-node=new",
+                ),
+            ),
+            7_800: (
+                ExpectedAlert(
+                    {"severity": "critical", **_NODE, "gpu_uuid": "GPU-1", "xid": "79"},
+                    "GPU GPU-1 on node gpu-1 of cluster prod reported Xid 79 1 times in the last 1h.",
+                    _BOARD,
+                ),
+                ExpectedAlert(
+                    {
+                        "severity": "critical",
+                        "cluster": "prod",
+                        "node": "new",
+                        "gpu_uuid": "GPU-2",
+                        "xid": "48",
+                    },
+                    "GPU GPU-2 on node new of cluster prod reported Xid 48 2 times in the last 1h.",
+                    "gpucost-nodes?var-cluster=prod&var-node=new",
+                ),
+            ),
+        },
     ),
 )

@@ -56,6 +56,36 @@ SERVICE: tuple[AlertCase, ...] = (
         silent=tuple(range(1_740, 2_400, 60)),
     ),
     pair(
+        "GpuCostServiceDown",
+        "of two services, the one of prod is gone, and back; one of its two replicas is nothing",
+        {
+            'gpucost_build_info{instance="north"}': samples((1, 10), ("stale", 1), ("_", 14), (1, 20)),
+            'gpucost_build_info{instance="south"}': always(),
+            f'gpucost_source_up{{{_ON}, instance="north"}}': samples(
+                (1, 10), ("stale", 1), ("_", 14), (1, 20)
+            ),
+            'gpucost_source_up{gpu_cluster="test", instance="south"}': always(),
+            'gpucost_source_up{gpu_cluster="test", instance="other"}': samples((1, 10), ("stale", 1)),
+        },
+        _PROD,
+        "No gpucost service for cluster prod is scraped. Nothing flows into the ledger, no finding changes, "
+        "and nothing is posted. What Prometheus still holds is made up for later.",
+        _SELF,
+    ),
+    pair(
+        "GpuCostLoopStalled",
+        "one service of two does not turn",
+        {
+            'gpucost_loop_last_turn_timestamp_seconds{instance="north"}': _last_seen(
+                "GpuCostLoopStalled", int(t.LOOP_SILENT.value)
+            ),
+            'gpucost_loop_last_turn_timestamp_seconds{instance="south"}': samples(("0+60", 200)),
+        },
+        {"instance": "north"},
+        "The loop of gpucost's service at north last ended a turn 36m 0s ago.",
+        _SELF,
+    ),
+    pair(
         "GpuCostLoopStalled",
         "just as long as it may be silent, then longer",
         {
@@ -252,6 +282,21 @@ LEDGER: tuple[AlertCase, ...] = (
         "answer with not "
         "enough data where it is too little.",
         _OF_PROD,
+    ),
+    AlertCase(
+        "GpuCostUseCoverageLow",
+        "nothing at all is measured: there is no such part",
+        {f'gpucost_team_last_day_gpu_seconds{{{_ON}, owner_team="a", part="held"}}': always(500)},
+        firing={
+            lasts("GpuCostUseCoverageLow"): (
+                ExpectedAlert(
+                    {"severity": "warning", **_PROD},
+                    "0% of the GPU time that was held in the last 24 h of cluster prod were measured. "
+                    "Detectors answer with not enough data where it is too little.",
+                    _OF_PROD,
+                ),
+            )
+        },
     ),
     pair(
         "GpuCostWasteNotAssessed",

@@ -76,11 +76,15 @@ COLLECTOR = RuleGroup(
     ),
 )
 
+_NVIDIA = r'resource=~"(gpu\\.)?nvidia\\.com/.*"'
+"""GPUs of others have exporters of their own (docs/existing.md)."""
 _COLLECTED = "gpucost_gpu_exporter_last_collection_timestamp_seconds"
 _XIDS = f'gpucost_gpu_xid_events_total{{xid!~"{t.XID_PROGRAMS}"}}'
 _BY_XID = "(cluster, node, gpu_uuid, xid)"
 _NOW, _THEN = (f"max by {_BY_XID} ({_XIDS}{at})" for at in ("", f" offset {t.XID_WINDOW.duration}"))
 _WATCHED = f"max by (cluster, node) (gpucost_gpu_exporter_collections_total offset {t.XID_WINDOW.duration})"
+# Counters begin at 0 when the node boots, so that all that they count is news then.
+_BEGAN = f"max by (cluster, node) (gpucost_gpu_present_seconds_total) < {t.XID_WINDOW}"
 
 GPUS = RuleGroup(
     "gpucost-gpu-exporter",
@@ -99,7 +103,7 @@ GPUS = RuleGroup(
         ),
         AlertRule(
             "GpuCostGpuExporterMissing",
-            "max by (cluster, node) (gpucost_node_gpu_capacity > 0) "
+            f"max by (cluster, node) (gpucost_node_gpu_capacity{{{_NVIDIA}}} > 0) "
             "and on (cluster, node) max by (cluster, node) (gpucost_node_schedulable) == 1 "
             f"and on (cluster) max by (cluster) ({_COLLECTED}) "
             f"unless on (cluster, node) max by (cluster, node) ({_COLLECTED}) "
@@ -137,7 +141,8 @@ GPUS = RuleGroup(
         ),
         AlertRule(
             "GpuCostXidCritical",
-            f"({_NOW} - on {_BY_XID} {_THEN} > 0) "
+            f"({_NOW} > 0 and on (cluster, node) ({_BEGAN})) "
+            f"or ({_NOW} - on {_BY_XID} {_THEN} > 0) "
             f"or ({_NOW} > 0 unless on {_BY_XID} {_THEN} and on (cluster, node) {_WATCHED})",
             AlertSeverity.CRITICAL,
             "A GPU has reported an error that no program causes.",

@@ -15,6 +15,7 @@ from alerts.rules.model import (
 
 _IN = "cluster {{ $labels.cluster }}"
 _GREW = t.GREW_WITHIN.duration
+_SERVED = f"last_over_time(gpucost_source_up[{t.REMEMBERED.duration}])"
 _REASONS = "deadline|busy|error|no_state"
 
 
@@ -37,21 +38,25 @@ SERVICE = RuleGroup(
         ),
         AlertRule(
             "GpuCostServiceDown",
-            "absent(gpucost_build_info)",
+            f"absent(gpucost_build_info) or (0 * {of_service(_SERVED, 'gpu_cluster')} "
+            f"unless on (cluster) {of_service('gpucost_source_up', 'gpu_cluster')}) "
+            "and on () count(gpucost_build_info)",
             AlertSeverity.CRITICAL,
             "gpucost is not there.",
-            "No gpucost service is scraped. Nothing flows into the ledger, no finding changes, and nothing "
-            "is posted. "
+            "No gpucost service{{ with $labels.cluster }} for cluster {{ . }}{{ end }} is scraped. Nothing "
+            "flows into the ledger, no finding changes, and nothing is posted. "
             "What Prometheus still holds is made up for later.",
             SELF,
             t.BLIP,
+            thresholds=(t.REMEMBERED,),
         ),
         AlertRule(
             "GpuCostLoopStalled",
-            f"time() - max(gpucost_loop_last_turn_timestamp_seconds) > {t.LOOP_SILENT}",
+            f"time() - max by (instance) (gpucost_loop_last_turn_timestamp_seconds) > {t.LOOP_SILENT}",
             AlertSeverity.WARNING,
             "The loop that fills the ledger does not turn.",
-            "The loop of gpucost's service last ended a turn {{ $value | humanizeDuration }} ago.",
+            "The loop of gpucost's service{{ with $labels.instance }} at {{ . }}{{ end }} last ended a turn "
+            "{{ $value | humanizeDuration }} ago.",
             SELF,
             t.BLIP,
             thresholds=(t.LOOP_SILENT,),
@@ -213,7 +218,8 @@ LEDGER = RuleGroup(
         ),
         AlertRule(
             "GpuCostUseCoverageLow",
-            "cluster:gpucost_team_last_day_gpu_seconds:sum_observed "
+            "(cluster:gpucost_team_last_day_gpu_seconds:sum_observed "
+            "or 0 * cluster:gpucost_team_last_day_gpu_seconds:sum_held) "
             f"/ on (cluster) (cluster:gpucost_team_last_day_gpu_seconds:sum_held > 0) < {t.MEASURED}",
             AlertSeverity.WARNING,
             "What held GPUs do is not measured well enough.",

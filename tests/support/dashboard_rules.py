@@ -62,6 +62,7 @@ _LINK = re.compile(r"/d/([\w-]+)")
 _LINK_VARIABLE = re.compile(r"[?&]var-(\w+)=")
 _LINK_LABEL = re.compile(r"\$\{__field\.labels\.(\w+)")
 _LINK_CELL = re.compile(r'\$\{__data\.fields\["([^"]+)"\]')
+_NAMES = re.compile(r'\{__name__=~"([\w|]+)", (.*)\}')
 _LABEL_VALUES = re.compile(r"label_values\((.*), *(\w+)\)$", re.DOTALL)
 _SENTENCE = re.compile(r"\S.* .*[.!?]$", re.DOTALL)
 
@@ -279,12 +280,19 @@ def variables(board: Json) -> Problems:
             yield f"variable {name!r}: {one.get('definition')!r} is no label_values(series, label)"
             continue
         found = Checked(labels_of)
-        labels = found.labels(parsed(inner[1], _names(board)))
+        each = [found.labels(parsed(one, _names(board))) for one in _by_name(inner[1])]
+        labels = frozenset.intersection(*each)
         yield from (f"variable {name!r}: {problem}" for problem in found.problems)
         unknown = [selected.metric for selected in found.selectors if selected.metric not in known()]
         yield from (f"variable {name!r}: unknown metric {metric!r}" for metric in unknown)
         if inner[2] not in labels:
             yield f"variable {name!r}: the series have no label {inner[2]!r}"
+
+
+def _by_name(selector: str) -> list[str]:
+    """A selector of series of several names as one for each."""
+    found = _NAMES.fullmatch(selector)
+    return [f"{name}{{{found[2]}}}" for name in found[1].split("|")] if found else [selector]
 
 
 def links(board: Json, boards: list[Json]) -> Problems:
@@ -320,7 +328,8 @@ def _grown(found: Checked) -> set[Selected]:
     high = {one for one in found.selectors if one.around == ("max_over_time",) and one.span == RANGE}
     start = {one for one in found.selectors if one.offset == RANGE and one.span is None}
     both = {one.metric for one in high} & {one.metric for one in start}
-    return {one for one in high | start if one.metric in both}
+    now = {one for one in found.selectors if one.offset is None and one.span is None}  # after a reset
+    return {one for one in high | start | now if one.metric in both}
 
 
 def lint(boards: list[Json], excused: dict[tuple[str, str, str], str] | None = None) -> list[str]:
