@@ -395,6 +395,7 @@ class AdvisorService:
             write=self.engine.write,
             read_new=lambda document: self.engine.manifest_of(document, "the job", at_ms, "default"),
             prices=self.prices,
+            cluster=self.watched.cluster,
             run_times=self._history,
             settings=self.settings,
             calibration=self.learnt.calibration,
