@@ -593,8 +593,10 @@ class Ledger(
         with self._database.write(cluster) as connection:
             return predictions.score(connection, cluster, started_ms, gone_ms)
 
-    def foretold(self, cluster: str, *, most: int = MOST_FORETOLD) -> tuple[WaitPrediction, ...]:
+    def foretold(
+        self, cluster: str, *, most: int = MOST_FORETOLD, scope: Scope = EVERYTHING
+    ) -> tuple[WaitPrediction, ...]:
         """Predictions of all workloads that still wait, and of the others the ``most`` (1 to 5,000) that
-        asked last; oldest first."""
+        asked last; oldest first. Of the teams in ``scope``."""
         with self._database.read() as connection:
-            return predictions.read(connection, cluster, most)
+            return predictions.read(connection, scope, cluster, most)
