@@ -533,7 +533,7 @@ def _end_in_dump(context: CommandContext, report: JobReport) -> JobEndFacts:
         return NO_END
     seen = watched.overview(watched.cluster)
     ends = ends_in(watched.cluster, None if seen is None else seen.state)
-    return ends(", ".join(report.clusters), report.job_uid, report.job_kind)
+    return ends(", ".join(report.clusters), report.namespace, report.job_uid, report.job_kind)
 
 
 def _write_receipt(answer: ReportAnswer[JobReceipt], format_: str, output: Path | None) -> None:
