@@ -578,10 +578,8 @@ class Ledger(
 
     def foretell(self, cluster: str, given: Sequence[WaitPrediction]) -> int:
         """Record the first predictions of waits; how many are new. A workload that has one already keeps it.
-
         Predictions that were asked for more than 90 days ago are deleted. Names are cut to what a database
-        can store. Raises InputError for a uid that is empty or not text, and for numbers below 0.
-        """
+        can store. Raises InputError for a uid that is empty or not text, and for numbers below 0."""
         with self._database.write(cluster) as connection:
             return predictions.write(connection, cluster, given, self._now())
 
