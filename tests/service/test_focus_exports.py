@@ -251,6 +251,37 @@ def test_the_owner_of_a_contract_has_its_purchase_on_the_invoice(ledger: Ledger)
         assert [(row["InvoiceId"], row["BilledCost"]) for row in of_purchase] == expected
 
 
+def test_a_payment_is_due_before_the_ledger_begins_and_not_beyond_its_end(tmp_path: Path) -> None:
+    """A day of the ledger, from 5 October on; a payment of the 1st, one of each day, one of the 20th."""
+    terms = """
+version: 1
+currency: USD
+contracts:
+  - {id: first, kind: reservation, start: "2026-10-01T00:00:00Z", end: "2027-10-01T00:00:00Z", gpus: 4,
+     order: 1, recurring: [{amount: 7440, every: month}]}
+  - {id: daily, kind: reservation, start: "2026-10-01T00:00:00Z", end: "2027-10-01T00:00:00Z", gpus: 4,
+     order: 2, recurring: [{amount: 10, every: day}]}
+  - {id: later, kind: reservation, start: "2026-10-20T00:00:00Z", end: "2027-10-01T00:00:00Z", gpus: 4,
+     order: 3, upfront: 99}
+"""
+    book = ContractBook.parse(terms, "contracts.yaml", TEAMS)
+    with Ledger.open(new_ledger(tmp_path / "l.db"), now=lambda: builders.NOW_MS) as ledger:
+        for number in range(4 * 24, 5 * 24):
+            builders.ingest(ledger, builders.hour(number), builders.line(builders.hour(number)))
+
+        def bought() -> dict[str, Decimal]:
+            rows = rows_of(written(FocusExports(ledger, EVERYTHING, "1", book), FocusRequest(MONTH)))
+            return {
+                row["ResourceId"]: Decimal(row["BilledCost"])
+                for row in rows
+                if row["ChargeCategory"] == "Purchase"
+            }
+
+        assert bought() == {"first": 7440, "daily": 50}
+        ledger.close_month(MONTH, author="ada", min_coverage=Fraction(0), reason="a test")
+        assert bought() == {"first": 7440, "daily": 310, "later": 99}
+
+
 def _first(rows: list[dict[str, str]], **wanted: str) -> dict[str, str]:
     return next(row for row in rows if all(row[name] == value for name, value in wanted.items()))
 

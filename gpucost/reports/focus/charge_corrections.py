@@ -204,16 +204,16 @@ def purchase_rows(
     schedules: Sequence[ContractSchedule],
     month: Window,
     currency: str,
-    known: Window,
+    passed: Window,
     *,
     invoices: bool = False,
 ) -> list[FocusRow]:
-    """What commitments are billed in ``month``, as far as the ledger is ``known``: none of it is the cost of
+    """What commitments are billed in ``month``, of which ``passed`` is over: none of it is the cost of
     anything yet. It is on the invoice of the team that owns the contract; of a shared one on no team's."""
     found = []
     for schedule in schedules:
         terms = schedule.terms
-        due = schedule.due(known)
+        due = schedule.due(passed)
         if not due:
             continue
         cut = schedule.term.intersect(month) or month

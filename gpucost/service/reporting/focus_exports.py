@@ -390,9 +390,12 @@ class _MonthExport:
             )
             for (start_ms, contract, payer), (quantity, nano) in sorted(lost.items())
         ]
-        # A payment is the platform's, or its owner's.
+        # A payment is due whether or not the ledger had begun; what of an open month is ahead is not due yet.
+        is_closed = self.exports.ledger.month(self.request.month).closed_at_ms is not None
+        passed = self.month if is_closed else Window(self.month.start_ms, drawn.window.end_ms)
+        # It is the platform's, or its owner's.
         schedules, own = self._visible_schedules(), self.one_team
-        bought = purchase_rows(schedules, self.month, self.currency, drawn.window, invoices=own)
+        bought = purchase_rows(schedules, self.month, self.currency, passed, invoices=own)
         return bought + unused_rows(unused, self.month, self.currency, invoices=own)
 
 
