@@ -195,7 +195,7 @@ def constant_cells(month: Window, currency: str) -> dict[str, FocusCell]:
 @dataclass(slots=True)
 class SplitPart:
     """What becomes one row: a holder's part of an origin. Amounts as in HeldUsage; ``effective`` and
-    ``billed`` are None where there is no price."""
+    ``billed`` are None where there is no price, and no contract paid."""
 
     holder: HolderKey
     usage: HeldUsage
@@ -503,6 +503,12 @@ def _own_cells(
                 found["InvoiceId"][at], found["InvoiceDetailId"][at] = invoice, detail
             found["x_Queue"][at] = usage.queue or None
             found["x_WaitHours"][at] = step.waits.get((place.cluster, holder.namespace, usage.workload))
+        # What a contract paid is known, whether or not its GPUs have a price.
+        found["BilledCost"][at] = part.billed
+        found["EffectiveCost"][at] = found["PricingCurrencyEffectiveCost"][at] = part.effective
+        if terms is not None:
+            found["CommitmentDiscountQuantity"][at] = commitment_quantity(terms, part.quantity)
+            found["ContractApplied"][at] = contract_applied(terms, part.effective or 0, part.quantity)
         if part.nano is None or rate is None:
             continue
         quantity = exact_quantity(part.nano, rate.nano_per_board_hour, part.board_ms / HOUR_MS)
@@ -514,11 +520,6 @@ def _own_cells(
             if rate.list_nano_per_board_hour == rate.nano_per_board_hour
             else product_of(quantity, rate.list_nano_per_board_hour)
         )
-        found["BilledCost"][at] = part.billed
-        found["EffectiveCost"][at] = found["PricingCurrencyEffectiveCost"][at] = part.effective
-        if terms is not None:
-            found["CommitmentDiscountQuantity"][at] = commitment_quantity(terms, part.quantity)
-            found["ContractApplied"][at] = contract_applied(terms, part.effective or 0, part.quantity)
     return found
 
 
