@@ -13,12 +13,13 @@ worked out.
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_right, insort
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import pairwise
+from operator import itemgetter
 
 from gpucost.domain.buckets import ORDER, Bucket, Waste
 from gpucost.domain.gpu import ShareMethod
@@ -132,6 +133,8 @@ class CommitmentPortion:
     nano: int
 
 
+WorkloadKey = tuple[str, str, str, str]
+"""Cluster, namespace, name and team: teams may share a name, and a team may use it again."""
 CellKey = tuple[str, str, str, str, str, str]
 """Cluster, pool, model, capacity type, rate, and the team that held it (empty for nobody)."""
 
@@ -148,7 +151,8 @@ class CommitmentTerms:
 @dataclass(frozen=True)
 class UsageStep:
     """All that is known of a charge period of a month. ``confidence`` is the observed part by cluster,
-    ``waits`` hours by cluster, namespace and workload. ``portions`` is None where there are no contracts."""
+    ``waits`` says when runs of a workload started, in order, and how many hours each had waited. ``portions``
+    is None where there are no contracts."""
 
     period: Window
     month: Window
@@ -156,7 +160,7 @@ class UsageStep:
     usage: Mapping[PlaceKey, Mapping[HolderKey, HeldUsage]]
     rates: Mapping[str, Rate]
     confidence: Mapping[str, float] = field(default_factory=dict)
-    waits: Mapping[tuple[str, str, str], float] = field(default_factory=dict)
+    waits: Mapping[WorkloadKey, Sequence[tuple[int, float]]] = field(default_factory=dict)
     portions: Mapping[CellKey, Sequence[CommitmentPortion]] | None = None
     terms: Mapping[str, CommitmentTerms] = field(default_factory=dict)
     invoices: bool = False
@@ -522,7 +526,9 @@ def _own_cells(
             if step.invoices:
                 found["InvoiceId"][at], found["InvoiceDetailId"][at] = invoice, detail
             found["x_Queue"][at] = usage.queue or None
-            found["x_WaitHours"][at] = step.waits.get((place.cluster, holder.namespace, usage.workload))
+            starts = step.waits.get((place.cluster, holder.namespace, usage.workload, holder.team), ())
+            begun = bisect_right(starts, usage.first_ms, key=itemgetter(0))
+            found["x_WaitHours"][at] = starts[begun - 1][1] if begun else None
         # What a contract paid is known, whether or not its GPUs have a price.
         found["BilledCost"][at] = part.billed
         found["EffectiveCost"][at] = found["PricingCurrencyEffectiveCost"][at] = part.effective
