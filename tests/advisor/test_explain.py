@@ -267,6 +267,68 @@ def test_that_it_was_preempted_is_told(cluster: Make) -> None:
     assert ("workload/job-train", "status.conditions[Preempted]", "InClusterQueue") in facts(found)
 
 
+def in_backoff(pods: int, minutes: int, reason: str = "PodsReadyTimeout") -> list[Json]:
+    """A job that was evicted and is put back into its queue in so many minutes."""
+    job = kueue_job("train", pods, 8)
+    conditions = [
+        condition("Evicted", True, reason, "evicted", NOW - HOUR),
+        condition("Requeued", False, reason, "evicted", NOW - HOUR),
+        condition("QuotaReserved", False, "Pending", "evicted", NOW - HOUR),
+    ]
+    workload = with_conditions(workload_of(job), *conditions)
+    workload["status"]["requeueState"] = {"count": 2, "requeueAt": iso(NOW + minutes * 60_000)}
+    return [job, workload]
+
+
+@pytest.mark.parametrize("reason", ["PodsReadyTimeout", "AdmissionCheck"])
+def test_a_backoff_is_waited_out(cluster: Make, reason: str) -> None:
+    before = cluster([*queues(), *in_backoff(1, 50, reason)])
+    found = before.explain("job/train")
+    assert found["says"] == (
+        "quota holds it: Kueue does not try it before 00:50 UTC (backoff after 2 requeues); it ran before "
+        f"and was evicted ({reason})"
+    )
+    assert facts(found) == [
+        ("workload/job-train", "status.conditions[QuotaReserved]", "Pending"),
+        ("workload/job-train", "status.requeueState.requeueAt", "2026-10-24T00:50:00Z"),
+        ("workload/job-train", "status.requeueState.count", "2"),
+        ("workload/job-train", "status.conditions[Evicted]", reason),
+    ]
+    advice = found["advice"]
+    assert (advice["decision"], advice["ahead"], advice["wait"]) == ("waits", None, None)
+    assert advice["says"].startswith("waits until 00:50 UTC (backoff after 2 requeues): ")
+    assert cluster([*queues(), *in_backoff(1, 0, reason)]).explain("job/train")["advice"]["decision"] == "now"
+
+
+def test_where_quota_is_short_the_wait_is_no_shorter_than_the_backoff(cluster: Make) -> None:
+    advice = cluster([*queues(), *in_backoff(2, 50)]).explain("job/train")["advice"]
+    assert (advice["decision"], advice["reason"]) == ("waits", "WaitingForQuota")
+    assert advice["wait"]["simulated"]["p10_ms"] >= 50 * 60_000
+
+
+def test_nobody_waits_behind_a_backoff(cluster: Make) -> None:
+    advice = cluster([*queues(), *in_backoff(1, 50)]).advise(manifest_of(kueue_job("other-train", 1, 8)))
+    assert (advice["decision"], advice["ahead"]) == ("now", 0)
+
+
+def test_one_on_hold_does_not_run_now(cluster: Make) -> None:
+    job = kueue_job("train", 1, 8)
+    hold = condition("QuotaReserved", False, "OnHold", "Job is on hold", NOW - HOUR)
+    found = cluster([*queues(), job, with_conditions(workload_of(job), hold)]).explain("job/train")
+    assert (found["advice"]["decision"], found["advice"]["reason"]) == ("unknown", "OnHold")
+    assert "Kueue does not try it (OnHold: Job is on hold)" in found["says"]
+    assert facts(found) == [("workload/job-train", "status.conditions[QuotaReserved]", "OnHold")]
+
+
+def test_one_that_waits_for_the_pods_of_others_does_not_run_now(cluster: Make) -> None:
+    job = kueue_job("train", 1, 8)
+    said = condition("QuotaReserved", False, "WaitingForPodsReady", "waiting for all", NOW - HOUR)
+    found = cluster([*queues(), job, with_conditions(workload_of(job), said)]).explain("job/train")
+    ready = "the pods of all admitted workloads are ready"
+    assert found["says"] == f"quota holds it: Kueue lets nobody in before {ready}"
+    assert found["advice"]["says"].startswith(f"waits until {ready}: ")
+
+
 def sent(*conditions: Any, check: str = "Pending", **status: Any) -> list[Json]:
     """A job of MultiKueue's manager that has quota, with more of its Workload's status."""
     job = kueue_job("train", 1, 8)

@@ -11,7 +11,8 @@ import pytest
 from gpucost.advisor.kueue.admission import KueueView
 from gpucost.advisor.kueue.answer import MOST_BESIDE, kueue_answer, rules_named
 from gpucost.advisor.model.answers import LayerResult, SchedulingDecision, SchedulingLayer
-from gpucost.cluster.objects.kueue import FlavorQuota
+from gpucost.cluster.objects.kueue import FlavorQuota, Workload
+from gpucost.cluster.objects.metadata import StatusCondition
 from gpucost.cluster.objects.scheduler_config import FairAdmission, KueueConfig
 from gpucost.cluster.objects.state import ClusterState, CollectionStatus
 from gpucost.cluster.views.overview import ClusterOverview
@@ -227,6 +228,100 @@ def test_a_check_does_not_hide_that_quota_is_short() -> None:
     spec = queue("a", 8, checks={"provision": ()})
     assert _of(spec, workload("new", "a", 9)).decision is NEVER
     assert _of(spec, workload("old", "a", 8, holding=True), workload("new", "a", 8)).decision is WAITS
+
+
+def _held(
+    reason: str = "",
+    message: str = "",
+    type_: str = "QuotaReserved",
+    until: float | None = None,
+    gpus: int = 4,
+) -> Workload:
+    """``new`` in queue a, with one condition; put back into its queue ``until`` seconds from now."""
+    is_status = type_ == "WaitingForReplacementPods"
+    said = {type_: StatusCondition(is_status, reason, message, None)} if reason else {}
+    back = {} if until is None else {"requeue_at_ms": worlds.NOW + round(until * 1000), "requeue_count": 5}
+    return workload("new", "a", gpus, rest={"conditions": said, **back})
+
+
+def test_in_its_backoff_it_waits_until_that_is_over() -> None:
+    found = _of(queue("a", 8), _held("PodsReadyTimeout", "too slow", "Requeued", until=3000.5))
+    assert (found.decision, found.layer, found.reason) == (WAITS, SchedulingLayer.QUOTA, "WaitingForRequeue")
+    assert (found.until, found.ahead) == ("01:51 UTC (backoff after 5 requeues)", None)
+    assert found.says == "Kueue does not try it before; by the rules quota in ClusterQueue a is there now"
+    assert _evidence(found) == {
+        "workload/new status.requeueState.requeueAt": "2026-10-24T01:50:00.500Z",
+        "workload/new status.requeueState.count": "5",
+    }
+    assert _of(queue("a", 8), _held(until=86_400)).until == "2026-10-25 01:00 UTC (backoff after 5 requeues)"
+    assert _of(queue("a", 8), _held("PodsReadyTimeout", "", "Requeued", until=0)).decision is NOW
+
+
+def test_in_its_backoff_nobody_leaves_for_it_and_a_check_comes_after_it() -> None:
+    held = workload("old", "a", 8, holding=True, priority=-1)
+    found = _of(queue("a", 8, within="LowerPriority"), held, _held(until=60))
+    assert (found.decision, found.victims, found.leaving) == (WAITS, (), frozenset())
+    found = _of(queue("a", 8, checks={"provision": ()}), _held(until=60))
+    assert (found.decision, found.until) == (WAITS, "01:01 UTC (backoff after 5 requeues)")
+    assert found.says.endswith(
+        "by the rules it has quota; then admission check provision must agree, which is not followed"
+    )
+
+
+def test_a_backoff_does_not_hide_that_quota_is_short() -> None:
+    assert _of(queue("a", 3), _held(until=60)).decision is NEVER
+    found = _of(queue("a", 8), workload("old", "a", 8, holding=True), _held(until=60))
+    assert (found.decision, found.until, found.reason) == (WAITS, "", "WaitingForQuota")
+    assert found.why[-1] == "kueue: Kueue does not try it before 01:01 UTC (backoff after 5 requeues)"
+
+
+@pytest.mark.parametrize(
+    ("held", "reason", "says"),
+    [
+        (
+            _held("OnHold", "Job is on hold"),
+            "OnHold",
+            "Kueue does not try it (OnHold: Job is on hold) until its job wants it again (a StatefulSet that "
+            "is scaled up, a RayJob that is valid)",
+        ),
+        (
+            _held("AdmissionGated", "Admission is gated by: budget"),
+            "AdmissionGated",
+            "Kueue does not try it (AdmissionGated: Admission is gated by: budget) until the annotation "
+            "kueue.x-k8s.io/admission-gated-by is taken away",
+        ),
+        (
+            _held("Incomplete", "", "WaitingForReplacementPods"),
+            "WaitingForReplacementPods",
+            "Kueue does not try it (WaitingForReplacementPods) until all pods of its group are there again",
+        ),
+        (
+            _held("Inadmissible", "no such claim", "Requeued"),
+            "WaitingForRequeue",
+            "Kueue does not try it (WaitingForRequeue: no such claim)",
+        ),
+    ],
+)
+def test_who_is_not_tried_is_not_said_to_run(held: Workload, reason: str, says: str) -> None:
+    found = _of(queue("a", 8), held)
+    assert (found.decision, found.layer, found.reason, found.says) == (
+        *(UNKNOWN, SchedulingLayer.QUOTA, reason, says),
+    )
+    assert [each.object for each in found.evidence] == ["workload/new"]
+    assert _of(queue("a", 8), workload("old", "a", 8, holding=True), held).decision is UNKNOWN
+    assert _of(queue("a", 3), held).decision is NEVER
+
+
+@pytest.mark.parametrize("reason", ["WaitingForPodsReady", "Waiting"])
+def test_nobody_is_let_in_while_pods_of_others_start(reason: str) -> None:
+    said = "waiting for all admitted workloads to be in PodsReady condition"
+    found = _of(queue("a", 8), _held(reason, said))
+    assert (found.decision, found.reason, found.ahead) == (WAITS, "WaitingForPodsReady", 0)
+    assert found.until == "the pods of all admitted workloads are ready"
+    assert _evidence(found) == {"workload/new status.conditions[QuotaReserved]": reason}
+    found = _of(queue("a", 8), workload("old", "a", 8, holding=True), _held(reason, said))
+    assert (found.decision, found.until) == (WAITS, "")
+    assert found.why[-1] == "kueue: nobody is let in before the pods of all admitted workloads are ready"
 
 
 def test_queues_that_lead_nowhere() -> None:

@@ -294,6 +294,42 @@ def test_quota_lent_by_others_counts_when_they_end() -> None:
     assert _started(state, (), ("theirs",)) == [set(), {"next", "new"}]
 
 
+def _in_backoff(name: str, gpus: int) -> Workload:
+    """In queue a, before all others, from a minute from now on."""
+    return workload(name, "a", gpus, created=9000, rest={"requeue_at_ms": worlds.NOW + 60_000})
+
+
+@pytest.mark.parametrize("is_strict", [True, False])
+def test_nobody_waits_behind_one_that_waits_out_its_backoff(is_strict: bool) -> None:
+    found = _outlook(queue("a", 8, strict=is_strict), _in_backoff("big", 8), workload("new", "a", 8))
+    assert (found.admitted, found.ahead, found.others) == (True, 0, {})
+
+
+def test_one_joins_its_queue_when_its_backoff_is_over() -> None:
+    state = worlds.state(
+        queue("a", 8, strict=True),
+        workload("old", "a", 8, holding=True),
+        _in_backoff("big", 8),
+        workload("new", "a", 8),
+    )
+    view = KueueView(state, state.schedulers.kueue)
+    assert {uid: each.from_ms for uid, each in view.later_of("a").items()} == {"big": worlds.NOW + 60_000}
+    with disciplines(view, asked(view.snapshot, "new"), Nodes) as make:
+        line = make()
+        told = [list(line.start(0, (), ())), list(line.start(60_000, (), ("big",)))]
+        told += [list(line.start(70_000, ("old",), ())), list(line.start(80_000, ("big",), ()))]
+    assert told == [[], [], ["big"], ["new"]]
+
+
+def test_the_target_waits_out_its_backoff_too() -> None:
+    state = worlds.state(queue("a", 8), _in_backoff("new", 8))
+    view = KueueView(state, state.schedulers.kueue)
+    with disciplines(view, asked(view.snapshot, "new"), Nodes) as make:
+        line = make()
+        assert list(line.start(0, (), ())) == []
+        assert list(line.start(60_000, (), ("new",))) == ["new"]
+
+
 def test_the_gate_holds_it_back_with_its_quota() -> None:
     state = worlds.state(queue("a", 8), workload("new", "a", 4), workload("late", "a", 8, created=60))
     view = KueueView(state, state.schedulers.kueue)

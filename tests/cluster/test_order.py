@@ -84,6 +84,28 @@ def test_who_is_held_back_has_no_place() -> None:
     ) == ["tried", "last"]
 
 
+def test_who_waits_out_a_backoff_has_no_place_before_it_is_over() -> None:
+    def evicted_until(name: str, at_ms: int | None, **requeued: Any) -> Workload:
+        back_off = {"Requeued": condition(False, "PodsReadyTimeout")} | requeued
+        return workload(
+            name, pod_set(), queue="main", conditions=back_off, rest={"requeue_at_ms": at_ms, "priority": 9}
+        )
+
+    now_ms = T0 + 60 * MINUTE
+    checks = {"Requeued": condition(False, "AdmissionCheck")}
+    for strategy in ("BestEffortFIFO", "StrictFIFO"):
+        assert order(
+            cluster_queue("a", strategy=strategy),
+            MAIN[1],
+            evicted_until("timeout", now_ms + 1),
+            evicted_until("check", now_ms + MINUTE, **checks),
+            evicted_until("without-claims", None, Requeued=condition(False, "Inadmissible")),
+            evicted_until("over", now_ms),
+            evicted_until("restarted", None, Requeued=condition(False, "ClusterQueueStopped")),
+            waiting("last"),
+        ) == ["over", "restarted", "last"]
+
+
 def test_each_cluster_queue_has_its_own_line() -> None:
     places = positions(
         state(

@@ -185,6 +185,15 @@ def test_waiting_to_be_put_back_into_the_queue() -> None:
     assert (found.layer, found.reason, found.message) == (WaitLayer.QUOTA, "WaitingForRequeue", "back off")
 
 
+def test_a_time_to_wait_says_more_than_that_it_is_pending() -> None:
+    later = {"Requeued": condition(False, "PodsReadyTimeout", "back off")}
+    for ahead_ms, reason in ((1, "WaitingForRequeue"), (0, "PendingEvaluation")):
+        evicted = pending("PendingEvaluation", "evicted", **later)
+        found = hold_of(replace(evicted, requeue_at_ms=T0 + 60 * MINUTE + ahead_ms))
+        assert found is not None
+        assert found.reason == reason
+
+
 STOPPED = cluster_queue("cq", stop_policy="Hold")
 BROKEN = cluster_queue("cq", is_active=False, reason="FlavorNotFound")
 

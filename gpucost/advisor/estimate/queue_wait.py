@@ -22,6 +22,7 @@ from gpucost.advisor.volcano.gang import VolcanoGang
 from gpucost.advisor.volcano.queue_simulation import VolcanoDiscipline, VolcanoWaitInput, run_id
 from gpucost.advisor.wait.forecast_skill import corrected
 from gpucost.advisor.wait.simulation import (
+    JobArrival,
     SimulatedRun,
     WaitSampling,
     WaitSimulationInput,
@@ -92,8 +93,9 @@ def _at_kueue(
     asks: Sequence[QuotaRequest],
     sampling: WaitSampling,
 ) -> WaitEstimate | None:
-    """Until the last of its workloads starts. Simulated are the workloads that hold quota in the tree and,
-    where quota is there and nodes are not, those that hold the nodes. None where the simulation would start
+    """Until the last of its workloads starts. Simulated are the workloads that hold quota in the tree, those
+    that come back to their queues (``KueueView.later_of``) and, where quota is there and nodes are not, those
+    that hold the nodes. None where the simulation would start
     all of them now: it knows fewer rules than the answer, which says that they wait."""
     view, ask = known.kueue, asks[-1]
     tree = view.tree(ask.queue)
@@ -109,10 +111,15 @@ def _at_kueue(
     running += [_run_of_pods(job, its, known) for job, its in sorted(others.items())]
     target = SimulatedRun(ask.uid, asking.team, asking.subject.name, asking.gpus)
     behind = [_run_of(known.state.workloads[uid], known) for uid in sorted(waiting)]
+    arrivals = [
+        JobArrival(each.from_ms - known.state.at_ms, _run_of(known.state.workloads[uid], known))
+        for uid, each in sorted(view.later_of(ask.queue).items())
+    ]
     rooms = rooms_for(known, asking, wanted).without(asking.own_pods)
     lower = passed(known, asking, rooms, wanted)
     with disciplines(view, ask, lambda: _Nodes(rooms, wanted, pods, lower), asks[:-1]) as make:
-        wait = _simulated(WaitSimulationInput(ask.uid, running, [*behind, target], make), known, sampling)
+        scene = WaitSimulationInput(ask.uid, running, [*behind, target], make, lambda _: arrivals)
+        wait = _simulated(scene, known, sampling)
     return wait if wait is not None and wait.samples else None
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from gpucost.advisor.kueue.held_workloads import PODS_READY, held_evidence, held_says
 from gpucost.advisor.kueue.job_workloads import suspend_path, switched_off, unlifted
 from gpucost.advisor.model.answers import (
     AdviceEvidence,
@@ -26,9 +27,13 @@ from gpucost.cluster.objects.volcano import PodGroup
 from gpucost.cluster.views.gangs import PodGang
 from gpucost.cluster.views.node_fit import lacking
 from gpucost.cluster.views.quota import (
+    FOR_PODS_READY,
     QUEUE_INACTIVE,
     QUEUE_MISSING,
+    WAITING_FOR_REQUEUE,
+    HeldBack,
     checks_reason,
+    held_back,
     quota_reason,
 )
 from gpucost.cluster.views.wait_causes import (
@@ -42,6 +47,7 @@ from gpucost.contract.queue_metrics import GangKind
 from gpucost.domain.jobs import JobKind
 
 MOST_PODS = 3
+_QUOTA_RESERVED = "status.conditions[QuotaReserved]"
 
 
 def placement_step(found: ExistingJob, known: AdvisorContext) -> LayerAnswer:
@@ -355,23 +361,35 @@ def _of_dispatch(workload: Workload, sent: WorkloadDispatch) -> LayerAnswer:
 
 def _pending(workload: Workload, known: AdvisorContext) -> LayerAnswer:
     reason, said = quota_reason(known.state, workload)
+    held = held_back(workload, known.state.at_ms)
     says = f"LocalQueue {workload.queue} has no quota for it ({reason})"
     if reason in (QUEUE_INACTIVE, QUEUE_MISSING):
-        says = said or says
+        says, held = said or says, None
+    elif held is not None:
+        says = held_says(held, workload, known.state.at_ms)
+    elif reason == WAITING_FOR_REQUEUE:
+        says = "Kueue has yet to put it back into its queue, and its time to wait is over"
+    elif reason == FOR_PODS_READY:
+        says = f"Kueue lets nobody in before {PODS_READY}"
     evicted = workload.conditions.get("Evicted")
     if evicted is not None and evicted.status is True:
         says += f"; it ran before and was evicted ({evicted.reason})"
-    facts = (*_reserved(workload, reason, said), *_evicted(workload))
+    facts = (*_reserved(workload, reason, said, held), *_evicted(workload))
     return LayerAnswer(SchedulingLayer.QUOTA, LayerVerdict.HOLDS, says, workload.waiting_since_ms, facts)
 
 
-def _reserved(workload: Workload, reason: str, said: str) -> Iterator[AdviceEvidence]:
+def _reserved(workload: Workload, reason: str, said: str, held: HeldBack | None) -> Iterator[AdviceEvidence]:
     """What the object says of its quota, then what that means where Kueue has no word for it."""
     name, condition = f"workload/{workload.meta.name}", workload.conditions.get("QuotaReserved")
     if condition is not None:
         told = condition.message or "nothing said yet"
-        yield AdviceEvidence(name, "status.conditions[QuotaReserved]", condition.reason, told)
-    if condition is None or condition.reason != reason:
+        yield AdviceEvidence(name, _QUOTA_RESERVED, condition.reason, told)
+    if held is not None:
+        yield from (each for each in held_evidence(held, workload) if each.field != _QUOTA_RESERVED)
+    elif reason == WAITING_FOR_REQUEUE:
+        requeued = workload.conditions["Requeued"]
+        yield AdviceEvidence(name, "status.conditions[Requeued]", requeued.reason, requeued.message)
+    elif condition is None or condition.reason != reason:
         same = condition is not None and said == condition.message
         of = (
             "from that" if same else f"from its queue: {said}" if said else "from what it has no word for yet"

@@ -21,7 +21,7 @@ from gpucost.advisor.kueue.cycle_simulation import (
     sandbox,
 )
 from gpucost.advisor.kueue.flavor_assigner import AssignmentMode
-from gpucost.advisor.kueue.pending_queues import PendingQueues, lines
+from gpucost.advisor.kueue.pending_queues import LaterRequest, PendingQueues, lines
 from gpucost.advisor.kueue.preemption import PreemptionTarget
 from gpucost.advisor.kueue.requests import QuotaRequest, added_usage, in_order
 from gpucost.advisor.kueue.snapshot import KueueSnapshot, ShareTieBreaker, SnapshotQueue
@@ -100,6 +100,11 @@ class KueueView:
                 is_tried = not is_strict and not in_heap(self.snapshot.state.workloads[ask.uid])
                 (line.parked if is_tried else line.heap).append(ask)
         return found
+
+    def later_of(self, queue: str) -> dict[str, LaterRequest]:
+        """Workloads of a queue's tree that are in no queue now and will be, by uid."""
+        tree = self.tree(queue)
+        return {uid: each for uid, each in self._lines.later.items() if each.ask.queue in tree}
 
     def tree(self, queue: str) -> frozenset[str]:
         """Names of the queues that share quota with one, itself included."""
@@ -266,7 +271,7 @@ class KueueDiscipline:
     """The tree of one queue, as ``gpucost.advisor.wait.simulation.QueueDiscipline``. The target is ``ask``,
     with ``beside`` it others of the same job: it starts when the last of them does; those that have quota
     before that keep it. ``gate`` holds the target back once all have quota, while its pods would find no
-    nodes."""
+    nodes. Those of ``KueueView.later_of`` join their queues when they arrive, the target too."""
 
     def __init__(
         self, view: KueueView, ask: QuotaRequest, gate: PlacementGate, beside: Sequence[QuotaRequest] = ()
@@ -274,15 +279,19 @@ class KueueDiscipline:
         lines = view.lines_of(ask.queue)
         line = lines[ask.queue]
         self._own = {each.uid for each in (*beside, ask)}
+        self._later = view.later_of(ask.queue)
         line.heap = [each for each in line.heap if each.uid not in self._own]
         line.parked = [each for each in line.parked if each.uid not in self._own]
-        line.heap = sorted([*line.heap, *beside, ask], key=in_order)
+        line.join(each for each in (*beside, ask) if each.uid not in self._later)
         self._target, self._gate, self._without_quota = ask.uid, gate, set(self._own)
         self._box = CycleSandbox(view.snapshot, lines, view.glance)
 
-    def start(self, _now_ms: int, ended: Sequence[str], _arrived: Sequence[str], /) -> Sequence[str]:
+    def start(self, _now_ms: int, ended: Sequence[str], arrived: Sequence[str], /) -> Sequence[str]:
         for uid in ended:
             self._box.leave_by_uid(uid)
+        for uid in arrived:
+            ask = self._later[uid].ask
+            self._box.lines[ask.queue].join((ask,))
         self._box.wake()
         started = []
         changed = True

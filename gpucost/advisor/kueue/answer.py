@@ -10,6 +10,7 @@ from gpucost.advisor.kueue import messages
 from gpucost.advisor.kueue.admission import AdmissionOutlook, KueueView
 from gpucost.advisor.kueue.cycle import STRICT, NominatedHead
 from gpucost.advisor.kueue.flavor_assigner import PREEMPTION_FIRST, AssignmentMode, PodSetChoice
+from gpucost.advisor.kueue.held_workloads import as_held
 from gpucost.advisor.kueue.job_workloads import MOST_WORKLOADS
 from gpucost.advisor.kueue.messages import FlavorReason, quantity, quota_evidence
 from gpucost.advisor.kueue.pending_queues import admits_namespace, standing
@@ -84,7 +85,7 @@ def kueue_answer(view: KueueView, overview: ClusterOverview, workloads: Sequence
     found = _of_all(len(workloads), _either(view, queue, asks, outlook))
     if len(workloads) > len(asks):
         found = _of_more(found, len(asks), len(workloads))
-    return replace(
+    full = replace(
         found,
         queue=queue.name,
         ahead=outlook.ahead,
@@ -95,6 +96,7 @@ def kueue_answer(view: KueueView, overview: ClusterOverview, workloads: Sequence
         assumptions=(*found.assumptions, *_assumed(view, queue, len(workloads))),
         drift=rules_drift(overview),
     )
+    return as_held(full, last, view.snapshot.state)
 
 
 def _of_more(found: LayerResult, asked: int, count: int) -> LayerResult:

@@ -9,7 +9,7 @@ another leaves.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -128,6 +128,10 @@ class QueueHeap:
                     return ask
         return self.heap[0] if self.heap else None
 
+    def join(self, asks: Iterable[QuotaRequest]) -> None:
+        """Puts more into the heap."""
+        self.heap = sorted([*self.heap, *asks], key=in_order)
+
     def take(self, uid: str) -> None:
         self.heap = [ask for ask in self.heap if ask.uid != uid]
 
@@ -142,7 +146,7 @@ class QueueHeap:
         if woken:
             names = {ask.uid for ask in woken}
             self.parked = [ask for ask in self.parked if ask.uid not in names]
-            self.heap = sorted([*self.heap, *woken], key=in_order)
+            self.join(woken)
 
 
 class CycleSandbox:

@@ -1,4 +1,4 @@
-"""Which workloads wait in which ClusterQueue, in Kueue's order, and which are in no queue at all."""
+"""Which workloads wait in which ClusterQueue, in Kueue's order, which will, and which are in no queue."""
 
 from __future__ import annotations
 
@@ -13,19 +13,29 @@ from gpucost.advisor.model.cycle_results import CycleOutcome, PendingClass, Work
 from gpucost.cluster.objects.kueue import Workload, WorkloadState
 from gpucost.cluster.views.node_fit import meets
 from gpucost.cluster.views.queue_order import is_tried
+from gpucost.cluster.views.quota import held_back
 
 NAMESPACE_MISMATCH = "workload namespace doesn't match ClusterQueue selector"
+
+
+@dataclass(frozen=True, slots=True)
+class LaterRequest:
+    """A workload that stands in its queue from ``from_ms`` on, once its time to wait is over (backoff)."""
+
+    from_ms: int
+    ask: QuotaRequest
 
 
 @dataclass(frozen=True, slots=True)
 class PendingQueues:
     """``by_queue`` has the asks of each active ClusterQueue, head first. ``refused`` are those among them
     that are parked when their turn comes, ``hopeless`` those that are in no queue until something else
-    changes: by uid."""
+    changes, ``later`` those of them that an instant brings back: by uid."""
 
     by_queue: Mapping[str, list[QuotaRequest]]
     refused: Mapping[str, WorkloadDecision]
     hopeless: Mapping[str, WorkloadDecision]
+    later: Mapping[str, LaterRequest]
 
 
 def lines(snapshot: KueueSnapshot) -> PendingQueues:
@@ -34,19 +44,23 @@ def lines(snapshot: KueueSnapshot) -> PendingQueues:
     found: dict[str, list[QuotaRequest]] = {}
     refused: dict[str, WorkloadDecision] = {}
     hopeless: dict[str, WorkloadDecision] = {}
+    later: dict[str, LaterRequest] = {}
     for workload in snapshot.state.workloads.values():
         if workload.state is not WorkloadState.PENDING:
             continue
         why = _why_not_in_line(snapshot, workload)
         if why is not None:
             hopeless[workload.meta.uid] = why
+            back = _later(snapshot, workload) if why.pending is PendingClass.WAITING else None
+            if back is not None:
+                later[workload.meta.uid] = back
             continue
         ask = standing(snapshot, workload)
         found.setdefault(ask.queue, []).append(ask)
         if not admits_namespace(snapshot, snapshot.queues[ask.queue], workload.meta.namespace):
             refused[ask.uid] = _refused(ask)
     by_queue = {name: sorted(asks, key=in_order) for name, asks in found.items()}
-    return PendingQueues(by_queue, refused, hopeless)
+    return PendingQueues(by_queue, refused, hopeless, later)
 
 
 def standing(snapshot: KueueSnapshot, workload: Workload) -> QuotaRequest:
@@ -59,16 +73,28 @@ def standing(snapshot: KueueSnapshot, workload: Workload) -> QuotaRequest:
 
 
 def _why_not_in_line(snapshot: KueueSnapshot, workload: Workload) -> WorkloadDecision | None:
-    """Why a pending workload is never tried; None where its queue tries it. In a queue that is not active it
+    """Why a pending workload is not tried; None where its queue tries it. In a queue that is not active it
     waits as it is."""
     uid = workload.meta.uid
     local = snapshot.state.local_queue_by_name.get((workload.meta.namespace, workload.queue))
     queue = snapshot.queues.get(local.cluster_queue) if local is not None else None
     if local is None or queue is None or local.stop_policy in STOPPED:
         return WorkloadDecision(uid, CycleOutcome.PENDING, PendingClass.INADMISSIBLE)
-    if not queue.is_active or not is_tried(workload):
+    if not queue.is_active or not is_tried(workload, snapshot.state.at_ms):
         return WorkloadDecision(uid, CycleOutcome.PENDING, PendingClass.WAITING)
     return None
+
+
+def _later(snapshot: KueueSnapshot, workload: Workload) -> LaterRequest | None:
+    """When one that is not tried now is; None where no object knows, or its queue would not take it then."""
+    held = held_back(workload, snapshot.state.at_ms)
+    if held is None or held.until_ms is None:
+        return None
+    ask = standing(snapshot, workload)
+    queue = snapshot.queues[ask.queue]
+    if not queue.is_active or not admits_namespace(snapshot, queue, workload.meta.namespace):
+        return None
+    return LaterRequest(held.until_ms, ask)
 
 
 def _refused(ask: QuotaRequest) -> WorkloadDecision:

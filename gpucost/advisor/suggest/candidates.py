@@ -78,6 +78,7 @@ def with_quota(
     uids = {uid for name in names for uid in view.snapshot.queues[name].members}
     for line in view.lines_of(queue).values():
         uids.update(ask.uid for ask in (*line.heap, *line.parked))
+    uids.update(view.later_of(queue))
     own = {each.meta.uid: each for name in names if (each := state.cluster_queue_by_name[name])}
     changed = replace(
         state,

@@ -522,7 +522,7 @@ def _ahead(draft: _DecisionDraft, before: Mapping[str, Workload], queue: Cluster
         for uid, each in sorted(before.items())
         if uid != draft.subject
         and each.state is WorkloadState.PENDING
-        and is_tried(each)
+        and is_tried(each, _decided_ms(draft))
         and queue_of(state, each) == queue.name
         and state.local_queue_by_name[each.meta.namespace, each.queue].stop_policy == "None"
         and each.requeue_at_ms is None

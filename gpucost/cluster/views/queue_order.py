@@ -18,17 +18,16 @@ from gpucost.cluster.objects.kueue import Workload
 from gpucost.cluster.objects.metadata import is_true
 from gpucost.cluster.objects.state import ClusterState
 from gpucost.cluster.views.queues import LocalUsages, local_usages, waiting_by_queue
-from gpucost.cluster.views.quota import GATED_MESSAGE
+from gpucost.cluster.views.quota import held_back
 
-_HELD_BACK = ("OnHold", "AdmissionGated")
 _TO_THE_BACK = ("PodsReadyTimeout", "AdmissionCheck")
 
 
 def positions(state: ClusterState) -> dict[str, int]:
     """The place of each pending workload in its ClusterQueue, from 1, by the workload's uid.
 
-    Those that Kueue does not try, because they are held back, have no place (kueue, pkg/workload,
-    IsAdmissible), nor do those without a ClusterQueue. Higher priority first, then the earlier
+    Those that Kueue does not try now, because they are held back (``quota.held_back``), have no place, nor do
+    those without a ClusterQueue. Higher priority first, then the earlier
     ``queue_timestamp_ms``, then the uid. Under admission fair sharing what the LocalQueue has used lately
     (``queues.local_usages``) comes before all of these.
     """
@@ -38,7 +37,9 @@ def positions(state: ClusterState) -> dict[str, int]:
         queue = state.local_queue_by_name.get(name)
         if queue is None or queue.cluster_queue not in state.cluster_queue_by_name:
             continue
-        lines.setdefault(queue.cluster_queue, []).extend(filter(is_tried, workloads))
+        lines.setdefault(queue.cluster_queue, []).extend(
+            each for each in workloads if is_tried(each, state.at_ms)
+        )
     places: dict[str, int] = {}
     for line in lines.values():
         ordered = _ordered(line, usage)
@@ -46,13 +47,9 @@ def positions(state: ClusterState) -> dict[str, int]:
     return places
 
 
-def is_tried(workload: Workload) -> bool:
-    """Whether Kueue tries a pending workload at all."""
-    reserved = workload.conditions.get("QuotaReserved")
-    is_held = reserved is not None and reserved.reason in _HELD_BACK
-    # Kueue gives the same reason to one that it tries, and that may not preempt yet.
-    is_held = is_held and reserved is not None and not GATED_MESSAGE.search(reserved.message)
-    return not is_held and not is_true(workload.conditions, "WaitingForReplacementPods")
+def is_tried(workload: Workload, at_ms: int) -> bool:
+    """Whether Kueue tries a pending workload at all, at that instant."""
+    return held_back(workload, at_ms) is None
 
 
 _RETRIED = ("WaitingForPreemptedWorkloads", "PendingEvaluation")

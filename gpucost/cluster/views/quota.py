@@ -26,6 +26,7 @@ from gpucost.cluster.objects.kueue import (
 )
 from gpucost.cluster.objects.metadata import (
     Resources,
+    StatusCondition,
     added,
     few,
     is_false,
@@ -34,6 +35,7 @@ from gpucost.cluster.objects.metadata import (
 )
 from gpucost.cluster.objects.state import ClusterState
 from gpucost.domain.gpu import ResourceCatalog
+from gpucost.domain.time import iso
 
 QuotaUse: TypeAlias = Mapping[FlavorResource, int]
 
@@ -123,6 +125,9 @@ def _scaled(assignment: PodSetAssignment, count: int) -> Resources:
 QUEUE_MISSING = "QueueMissing"
 QUEUE_INACTIVE = "QueueInactive"
 WAITING_FOR_REQUEUE = "WaitingForRequeue"
+ON_HOLD = "OnHold"
+ADMISSION_GATED = "AdmissionGated"
+FOR_REPLACEMENTS = "WaitingForReplacementPods"
 CHECKS_OUTSTANDING = "UnsatisfiedAdmissionChecks"
 _UNEVALUATED = "PendingEvaluation"
 _WAITING_FOR_QUOTA = "WaitingForQuota"
@@ -131,14 +136,15 @@ _NO_FLAVOR = "NoMatchingFlavor"
 _NO_TOPOLOGY = "TopologyPlacementFailed"
 _MISCONFIGURED = "Misconfigured"
 _FOR_VICTIMS = "WaitingForPreemptedWorkloads"
-_FOR_PODS = "WaitingForPodsReady"
+FOR_PODS_READY = "WaitingForPodsReady"
+"""Nobody is admitted while pods of others start (waitForPodsReady.blockAdmission)."""
 PREEMPTION_GATED = "PreemptionGated"
 """It needs a preemption, and Kueue lets another variant of its job, or another cluster, go first."""
 GATED_MESSAGE = re.compile(r"requires preemption, but it's gated")
 GRANULAR = frozenset(
     {
         *(_UNEVALUATED, _WAITING_FOR_QUOTA, _EXCEEDS_MAX, _NO_FLAVOR, _NO_TOPOLOGY, _MISCONFIGURED),
-        *(_FOR_VICTIMS, _FOR_PODS, "Suspended", "OnHold", "AdmissionGated"),
+        *(_FOR_VICTIMS, FOR_PODS_READY, "Suspended", ON_HOLD, ADMISSION_GATED),
     }
 )
 """Reasons of QuotaReserved that say all there is to say; the last two also without that gate (kueue v0.19.2,
@@ -155,7 +161,7 @@ _OVERALL = (
         ),
         _FOR_VICTIMS,
     ),
-    (re.compile(r"waiting for all admitted workloads to be in", re.IGNORECASE), _FOR_PODS),
+    (re.compile(r"waiting for all admitted workloads to be in", re.IGNORECASE), FOR_PODS_READY),
     (re.compile(r"no longer fits after|overlapping preemption targets"), _WAITING_FOR_QUOTA),
     (re.compile(r"Queue \S* ?(doesn't exist|not found|is terminating or missing)"), QUEUE_MISSING),
     (re.compile(r"Queue \S+ is (inactive|stopped)"), QUEUE_INACTIVE),
@@ -186,14 +192,65 @@ def quota_reason(state: ClusterState, workload: Workload) -> tuple[str, str]:
     condition = workload.conditions.get("QuotaReserved")
     if condition is not None and GATED_MESSAGE.search(condition.message):
         return PREEMPTION_GATED, condition.message
-    if condition is not None and condition.reason in GRANULAR:
+    held = held_back(workload, state.at_ms)
+    is_in_backoff = held is not None and held.until_ms is not None
+    if condition is not None and condition.reason in GRANULAR and not is_in_backoff:
         return condition.reason, condition.message
-    if is_false(workload.conditions, "Requeued"):
-        return WAITING_FOR_REQUEUE, workload.conditions["Requeued"].message
+    if is_in_backoff or is_false(workload.conditions, "Requeued"):
+        requeued = workload.conditions.get("Requeued")
+        return WAITING_FOR_REQUEUE, requeued.message if requeued is not None else ""
     if condition is None:
         return _UNEVALUATED, ""
     queue = cluster_queue_of(state, workload)
     return reason_in(condition.message, queue) or condition.reason or _UNEVALUATED, condition.message
+
+
+class HeldBack(NamedTuple):
+    """Why Kueue does not try a pending workload: ``field`` of its object has ``value``, and ``said`` is what
+    Kueue says of it. ``until_ms`` is when Kueue tries it again, None where no object knows."""
+
+    reason: str
+    field: str
+    value: str
+    said: str
+    until_ms: int | None = None
+
+
+_TAKEN_BACK = (
+    "PodsReadyTimeout",
+    "AdmissionCheck",
+    "Deactivated",
+    "ClusterQueueStopped",
+    "LocalQueueStopped",
+)
+"""Reasons of Requeued=False that Kueue takes back by itself at once, when the time to wait is over, or the
+workload is active and its queue open again (workload_controller.go, Reconcile)."""
+
+
+def held_back(workload: Workload, at_ms: int) -> HeldBack | None:
+    """Why a pending workload is not tried at ``at_ms``, in a queue of any strategy; None where it is.
+
+    Rules: kueue v0.19.2, pkg/workload/workload.go (IsAdmissible) and pkg/cache/queue/cluster_queue.go
+    (backoffWaitingTimeExpired).
+    """
+    reserved, requeued = (workload.conditions.get(each) for each in ("QuotaReserved", "Requeued"))
+    is_held = reserved is not None and reserved.reason in (ON_HOLD, ADMISSION_GATED)
+    # Kueue gives the same reason to one that it tries, and that may not preempt yet.
+    if reserved is not None and is_held and not GATED_MESSAGE.search(reserved.message):
+        return _held_by("QuotaReserved", reserved, reserved.reason)
+    if is_true(workload.conditions, FOR_REPLACEMENTS):
+        return _held_by(FOR_REPLACEMENTS, workload.conditions[FOR_REPLACEMENTS], FOR_REPLACEMENTS)
+    if workload.requeue_at_ms is not None and workload.requeue_at_ms > at_ms:
+        said = requeued.message if requeued is not None else ""
+        field, until_ms = "status.requeueState.requeueAt", workload.requeue_at_ms
+        return HeldBack(WAITING_FOR_REQUEUE, field, iso(until_ms), said, until_ms)
+    if requeued is not None and requeued.status is False and requeued.reason not in _TAKEN_BACK:
+        return _held_by("Requeued", requeued, WAITING_FOR_REQUEUE)
+    return None
+
+
+def _held_by(type_: str, condition: StatusCondition, reason: str) -> HeldBack:
+    return HeldBack(reason, f"status.conditions[{type_}]", condition.reason, condition.message)
 
 
 def cluster_queue_of(state: ClusterState, workload: Workload) -> ClusterQueue | None:
