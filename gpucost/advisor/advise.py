@@ -32,6 +32,7 @@ from gpucost.advisor.estimate.preemption_forecast import MOST_KNOWN, LargeTree, 
 from gpucost.advisor.estimate.queue_wait import wait_of
 from gpucost.advisor.estimate.run_price import price_of
 from gpucost.advisor.kueue.answer import kueue_answer, rules_drift, rules_named
+from gpucost.advisor.kueue.held_workloads import reserved_answer
 from gpucost.advisor.model.answers import (
     SEARCH_STOPPED,
     Advice,
@@ -50,6 +51,7 @@ from gpucost.cluster.views.workload_families import sends_elsewhere
 KUEUE, VOLCANO, DEFAULT = "kueue", "volcano", "kube-scheduler"
 INCOMPLETE = "Incomplete"
 NO_PODS = "NoPods"
+EVICTING = "Evicting"
 MOST_PAIRS = 3
 """Workloads that preempt each other without rest, of which a warning names so many pairs."""
 
@@ -81,6 +83,8 @@ def ask_again(manifest: JobManifest, known: AdvisorContext, with_wait: bool) -> 
 def advise_asking(asking: SchedulingRequest, known: AdvisorContext, with_wait: bool = True) -> Advice:
     """What happens to one that asks now, submitted or not, without suggestions."""
     found, scheduler, rules = _through_layers(asking, known)
+    if asking.until and found.decision is SchedulingDecision.NOW:
+        found = _not_before(found, asking.until)
     is_asked = with_wait and found.decision is SchedulingDecision.WAITS and not found.until
     wait = wait_of(asking, found, known) if is_asked else None
     late = (
@@ -117,6 +121,19 @@ def advise_asking(asking: SchedulingRequest, known: AdvisorContext, with_wait: b
         evidence=found.evidence,
         assumptions=tuple(dict.fromkeys((*found.assumptions, *asking.assumptions, *late))),
         drift=found.drift,
+    )
+
+
+def _not_before(found: LayerResult, until: str) -> LayerResult:
+    """Of one that all layers would let run now, and that has to wait for itself first."""
+    return replace(
+        found,
+        decision=SchedulingDecision.WAITS,
+        layer=SchedulingLayer.QUOTA,
+        reason=EVICTING,
+        says="by the rules quota and nodes are there for it then",
+        until=until,
+        victims=(),
     )
 
 
@@ -166,6 +183,9 @@ def _through_layers(asking: SchedulingRequest, known: AdvisorContext) -> tuple[L
         )
     if asking.refused is not None:
         return LayerResult(SchedulingDecision.NEVER, SchedulingLayer.QUOTA, *asking.refused), DEFAULT, ""
+    if asking.reserved is not None:
+        found = replace(reserved_answer(asking.reserved, known.state), drift=rules_drift(known.overview))
+        return found, KUEUE, rules_named(known.overview)
     if asking.workloads:
         rules = rules_named(known.overview)
         quota = _unread_quota(asking, known) or kueue_answer(known.kueue, known.overview, asking.workloads)

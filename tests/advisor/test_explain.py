@@ -346,6 +346,92 @@ def sent(*conditions: Any, check: str = "Pending", **status: Any) -> list[Json]:
     return [*objects, kueue.admission_check("mk", "kueue.x-k8s.io/multikueue"), job, workload]
 
 
+def with_quota(*conditions: Any, checks: Sequence[Json] = (), delayed: bool = False) -> list[Json]:
+    """A job that has quota, with more conditions, and is not admitted."""
+    job = kueue_job("train", 1, 8)
+    workload = with_conditions(workload_of(job), condition("QuotaReserved", since=NOW - HOUR), *conditions)
+    given = kueue.assignment(flavors={GPU: "h100"}, usage={GPU: "8"})
+    if delayed:
+        given["delayedTopologyRequest"] = "Pending"
+    workload["status"] |= {
+        "admission": {"clusterQueue": "ml", "podSetAssignments": [given]},
+        "admissionChecks": list(checks),
+    }
+    return [*queues(), job, workload]
+
+
+def test_with_quota_it_waits_for_its_checks(cluster: Make) -> None:
+    said = condition("Admitted", False, "UnsatisfiedAdmissionChecks", "not all checks ready", NOW - HOUR)
+    checks = [kueue.check_state("budget", "Ready", ""), kueue.check_state("prov", "Pending", "no nodes yet")]
+    fact = ("workload/job-train", "status.admissionChecks[prov]", "Pending")
+    for conditions in ((), (said,)):
+        found = cluster(with_quota(*conditions, checks=checks)).explain("job/train")
+        waits = "it has quota in ml and waits for its admission checks: prov is Pending: no nodes yet"
+        assert found["says"] == f"quota holds it: {waits}"
+        admitted = ("workload/job-train", "status.conditions[Admitted]", "UnsatisfiedAdmissionChecks")
+        assert facts(found) == [*([admitted] if conditions else []), fact]
+        advice = found["advice"]
+        assert (advice["decision"], advice["reason"], advice["queue"]) == ("unknown", "AdmissionChecks", "ml")
+        assert "admission check prov must agree" in advice["says"]
+        assert "budget" not in advice["says"]
+
+
+def test_a_check_that_was_rejected_ends_it(cluster: Make) -> None:
+    checks = [kueue.check_state("prov", "Rejected", "no capacity")]
+    found = cluster(with_quota(checks=checks)).explain("job/train")
+    assert "Kueue deactivates it, as it was rejected by an admission check: prov is Rejected" in found["says"]
+    assert (found["advice"]["decision"], found["advice"]["reason"]) == ("never", "AdmissionChecks")
+    assert found["advice"]["says"].endswith("admission check prov rejected it, and Kueue deactivates it")
+
+
+def test_with_quota_and_no_open_check(cluster: Make) -> None:
+    ready, before = (
+        [kueue.check_state("prov", "Ready", "")],
+        condition("Admitted", False, "NoReservation", ""),
+    )
+    path = "status.admission.podSetAssignments[main].delayedTopologyRequest"
+    found = cluster(with_quota(before, checks=ready, delayed=True)).explain("job/train")
+    assert found["says"] == "quota holds it: it has quota in ml and waits for its topology assignment"
+    assert facts(found) == [("workload/job-train", path, "Pending")]
+    assert (found["advice"]["decision"], found["advice"]["reason"]) == (
+        *("unknown", "PendingDelayedTopologyRequests"),
+    )
+    found = cluster(with_quota(before, checks=ready)).explain("job/train")
+    assert found["says"] == "quota holds it: it has quota in ml; Kueue has not admitted it yet"
+    assert facts(found) == []
+    assert found["advice"]["says"] == "unknown: has quota; Kueue has not admitted it yet"
+
+
+def being_evicted(reason: str = "Preempted", active: bool = True) -> list[Json]:
+    """Admitted on gpu-2, beside another job on gpu-1, and told to stop."""
+    objects = running_job("train", ["gpu-2"], 8)
+    evicted = condition("Evicted", True, reason, "evicted", NOW - 60_000)
+    objects[1]["status"]["conditions"].append(evicted)
+    objects[1]["spec"]["active"] = active
+    return objects
+
+
+def test_one_that_is_being_evicted_does_not_run_now(cluster: Make) -> None:
+    before = cluster([*queues(), *being_evicted()])
+    advice = before.explain("job/train")["advice"]
+    assert (advice["decision"], advice["layer"], advice["queue"]) == ("waits", "quota", "ml")
+    assert advice["says"].startswith("waits until it has given its quota back: ")
+    # Whoever it leaves for has come before.
+    rival = kueue_job("rival", 1, 8)
+    older = workload_of(rival)
+    older["spec"]["priority"] = 9
+    advice = before.with_(rival, older).explain("job/train")["advice"]
+    assert (advice["decision"], advice["reason"]) == ("waits", "WaitingForQuota")
+    assert advice["wait"]["p50_ms"] is None or advice["wait"]["p50_ms"] > 0
+
+
+def test_one_that_is_evicted_for_good_has_no_outlook(cluster: Make) -> None:
+    objects = [*queues(), *being_evicted("DeactivatedDueToAdmissionCheck", active=False)]
+    found = cluster(objects).explain("job/train")
+    assert found["says"] == "quota holds it: it is being evicted: DeactivatedDueToAdmissionCheck"
+    assert found["advice"] is None
+
+
 def test_where_multi_kueue_runs_it(cluster: Make) -> None:
     admitted = condition("Admitted", since=NOW - HOUR)
     found = cluster(sent(admitted, check="Ready", clusterName="west")).explain("job/train")

@@ -9,6 +9,7 @@ import pytest
 from gpucost.cluster.objects.kueue import (
     AdmissionCheckState,
     ClusterQueue,
+    PodSetAssignment,
     ResourceGroup,
     Workload,
 )
@@ -245,6 +246,14 @@ def test_admission_checks_that_are_outstanding() -> None:
     wl = workload("wl", conditions=said, rest={"checks": checks})
     assert hold_of(wl) == WaitCause(
         WaitLayer.QUOTA, "UnsatisfiedAdmissionChecks", "b is Pending: no capacity, c is Retry", T0 + 9
+    )
+    assert hold_of(workload("wl", conditions={"QuotaReserved": said["QuotaReserved"]})) == WaitCause(
+        WaitLayer.QUOTA, "NotAdmittedYet", "", T0 + 9
+    )
+    before = {**said, "Admitted": condition(False, "NoReservation", "The workload has no reservation")}
+    waits = PodSetAssignment("main", {}, {}, 1, awaits_topology=True)
+    assert hold_of(workload("wl", conditions=before, rest={"assignments": (waits,)})) == WaitCause(
+        WaitLayer.QUOTA, "PendingDelayedTopologyRequests", "", T0 + 9
     )
     delayed = {**said, "Admitted": condition(False, "PendingDelayedTopologyRequests", "later")}
     assert hold_of(workload("wl", conditions=delayed)) == WaitCause(

@@ -48,8 +48,9 @@ from gpucost.advisor.suggest.patches import merge_patch, operations, patched
 from gpucost.advisor.suggest.ranking import RULES, suggestions
 from gpucost.advisor.suggest.repairs import activation
 from gpucost.cluster.objects.jobs import JobManifest
-from gpucost.cluster.objects.kueue import WorkloadState
+from gpucost.cluster.objects.kueue import Workload, WorkloadState
 from gpucost.cluster.objects.pods import PodPhase
+from gpucost.cluster.objects.state import ClusterState
 from gpucost.cluster.views.overview import ClusterOverview
 from gpucost.domain.errors import InputError
 from gpucost.domain.jobs import JobKind
@@ -59,6 +60,8 @@ _GANG = "gang"
 """Name of the rule: start whole or not at all."""
 _SMALLER = frozenset(("min-count", "fewer-gpus-per-pod", "fewer-pods"))
 """Rules after which the job does less at a time than it was made for."""
+_OF_QUOTA = ("QuotaReserved", "Admitted")
+_GIVEN_BACK = "it has given its quota back"
 
 
 def actions(found: ExistingJob, known: AdvisorContext, outlook: Advice) -> tuple[JobSuggestion, ...]:
@@ -113,8 +116,12 @@ def without(found: ExistingJob, known: AdvisorContext) -> AdvisorContext:
         workloads={uid: each for uid, each in state.workloads.items() if uid not in own},
         pod_groups={uid: each for uid, each in state.pod_groups.items() if uid not in groups},
     )
+    return _with_state(known, left)
+
+
+def _with_state(known: AdvisorContext, state: ClusterState) -> AdvisorContext:
     overview = known.overview
-    return replace(known, overview=ClusterOverview(left, overview.catalog, overview.owner_keys))
+    return replace(known, overview=ClusterOverview(state, overview.catalog, overview.owner_keys))
 
 
 def _manifest(found: ExistingJob, known: AdvisorContext) -> JobManifest | None:
@@ -356,16 +363,34 @@ def _walk(found: ExistingJob, known: AdvisorContext) -> tuple[LayerAnswer, ...]:
     return tuple(steps)
 
 
+def _after_eviction(found: ExistingJob, workload: Workload, known: AdvisorContext) -> Advice:
+    """What the advisor says of a workload that is being evicted: asked as one that waits in its queue, with
+    its quota given back and without its pods."""
+    conditions = {key: each for key, each in workload.conditions.items() if key not in _OF_QUOTA}
+    waits = replace(workload, conditions=conditions, cluster_queue="", assignments=(), checks=())
+    uid, state, ownership = workload.meta.uid, known.state, known.overview.ownership
+    pods = {key: pod for key, pod in state.pods.items() if ownership.of(pod).workload_uid != uid}
+    left = _with_state(known, replace(state, pods=pods, workloads={**state.workloads, uid: waits}))
+    there = replace(
+        found,
+        workloads=(waits,),
+        pods=tuple(pod for pod in found.pods if pod.meta.uid in pods),
+    )
+    return advise_asking(replace(request_from_job(there, left), until=_GIVEN_BACK), left)
+
+
 def _advice(found: ExistingJob, held: LayerAnswer, known: AdvisorContext) -> Advice | None:
-    """What the advisor says of it now; None where it does not ask: it runs, its workload is deactivated, or
-    Kueue holds it and its workload is not known. The rest of a job that has some of its pods on nodes never
-    runs where the whole never would, even on its own nodes, and waits for nodes to come back where the whole
-    would."""
+    """What the advisor says of it now; None where it does not ask: it runs, its workload is deactivated (and
+    may still have its quota), or Kueue holds it and its workload is not known. The rest of a job that has
+    some of its pods on nodes never runs where the whole never would, even on its own nodes, and waits for
+    nodes to come back where the whole would."""
     if held.layer is SchedulingLayer.RUNNING:
         return None
     workload = found.workload
-    if workload is not None and workload.state is WorkloadState.INACTIVE:
+    if workload is not None and not workload.is_active:
         return None
+    if workload is not None and workload.state is WorkloadState.EVICTING:
+        return _after_eviction(found, workload, known)
     asking = request_from_job(found, known)
     if (
         held.layer is SchedulingLayer.QUOTA

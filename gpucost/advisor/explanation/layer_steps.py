@@ -10,7 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from gpucost.advisor.kueue.held_workloads import PODS_READY, held_evidence, held_says
+from gpucost.advisor.kueue.held_workloads import (
+    NOT_YET,
+    PODS_READY,
+    REJECTED,
+    held_evidence,
+    held_says,
+    reserved_evidence,
+)
 from gpucost.advisor.kueue.job_workloads import suspend_path, switched_off, unlifted
 from gpucost.advisor.model.answers import (
     AdviceEvidence,
@@ -30,10 +37,12 @@ from gpucost.cluster.views.quota import (
     FOR_PODS_READY,
     QUEUE_INACTIVE,
     QUEUE_MISSING,
+    TOPOLOGY_OUTSTANDING,
     WAITING_FOR_REQUEUE,
     HeldBack,
     checks_reason,
     held_back,
+    open_checks,
     quota_reason,
 )
 from gpucost.cluster.views.wait_causes import (
@@ -321,10 +330,7 @@ def _of_workload(workload: Workload, known: AdvisorContext) -> LayerAnswer:
         case WorkloadState.PENDING:
             return _pending(workload, known)
         case WorkloadState.RESERVED:
-            reason, said = checks_reason(workload)
-            fact = AdviceEvidence(name, "status.conditions[Admitted]", reason, said)
-            says = f"it has quota in {workload.cluster_queue} and waits for its admission checks: {said}"
-            return LayerAnswer(SchedulingLayer.QUOTA, LayerVerdict.HOLDS, says, workload.reserved_ms, (fact,))
+            return _not_admitted(workload)
         case WorkloadState.EVICTING:
             evicted = workload.conditions["Evicted"]
             fact = AdviceEvidence(name, "status.conditions[Evicted]", evicted.reason, evicted.message)
@@ -341,6 +347,22 @@ def _of_workload(workload: Workload, known: AdvisorContext) -> LayerAnswer:
             return LayerAnswer(SchedulingLayer.QUOTA, LayerVerdict.PASSED, says, workload.admitted_ms)
 
 
+def _not_admitted(workload: Workload) -> LayerAnswer:
+    """It has quota; what Kueue waits for, as far as its object has it."""
+    (reason, said), has = checks_reason(workload), f"it has quota in {workload.cluster_queue}"
+    rejected = [each.name for each in open_checks(workload) if each.state == REJECTED]
+    if rejected:
+        says = f"{has}, and Kueue deactivates it, as it was rejected by an admission check: {said}"
+    elif open_checks(workload):
+        says = f"{has} and waits for its admission checks: {said}"
+    elif reason == TOPOLOGY_OUTSTANDING:
+        says = f"{has} and waits for its topology assignment"
+    else:
+        says = f"{has}; {NOT_YET}"
+    facts = tuple(reserved_evidence(workload))
+    return LayerAnswer(SchedulingLayer.QUOTA, LayerVerdict.HOLDS, says, workload.reserved_ms, facts)
+
+
 def _of_dispatch(workload: Workload, sent: WorkloadDispatch) -> LayerAnswer:
     """Of MultiKueue's manager: its quota here, and where it waits or runs."""
     name, where = f"workload/{workload.meta.name}", ", ".join(sent.clusters)
@@ -350,9 +372,9 @@ def _of_dispatch(workload: Workload, sent: WorkloadDispatch) -> LayerAnswer:
         says = f"{has}, and runs on cluster {where} (MultiKueue)"
         since_ms = workload.admitted_ms or workload.reserved_ms
         return LayerAnswer(SchedulingLayer.QUOTA, LayerVerdict.PASSED, says, since_ms, (fact,))
-    reason, said = checks_reason(workload)
-    facts = [AdviceEvidence(name, "status.conditions[Admitted]", reason, said)]
-    says = f"{has}, and MultiKueue has named no cluster yet that may run it: {said}"
+    _, said = checks_reason(workload)
+    facts = [*reserved_evidence(workload)]
+    says = f"{has}, and MultiKueue has named no cluster yet that may run it" + (f": {said}" if said else "")
     if sent.stage is DispatchStage.NOMINATED:
         facts.append(AdviceEvidence(name, "status.nominatedClusterNames", where, "it waits in each of them"))
         says = f"{has}, and waits for one of these clusters to admit it (MultiKueue): {where}"

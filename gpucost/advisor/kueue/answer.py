@@ -10,7 +10,7 @@ from gpucost.advisor.kueue import messages
 from gpucost.advisor.kueue.admission import AdmissionOutlook, KueueView
 from gpucost.advisor.kueue.cycle import STRICT, NominatedHead
 from gpucost.advisor.kueue.flavor_assigner import PREEMPTION_FIRST, AssignmentMode, PodSetChoice
-from gpucost.advisor.kueue.held_workloads import as_held
+from gpucost.advisor.kueue.held_workloads import CHECKS, as_held, check_named
 from gpucost.advisor.kueue.job_workloads import MOST_WORKLOADS
 from gpucost.advisor.kueue.messages import FlavorReason, quantity, quota_evidence
 from gpucost.advisor.kueue.pending_queues import admits_namespace, standing
@@ -38,7 +38,6 @@ from gpucost.domain.text import counted
 
 QUEUE_MISSING = "QueueMissing"
 QUEUE_INACTIVE = "QueueInactive"
-CHECKS = "AdmissionChecks"
 BLOCKED = "BlockedByHead"
 UNSETTLED = "Unsettled"
 NOT_ASKED = "NotAllAsked"
@@ -46,7 +45,6 @@ BY_LOT = "ByLot"
 MOST_LEVELS = 100
 MOST_COHORTS = 4
 """Named in one sentence."""
-_MULTI_KUEUE = " (MultiKueue: another cluster must admit it, and runs it)"
 MOST_BESIDE = 256
 """Workloads of one job (a Deployment makes one for each pod) that are asked about together."""
 _REFUSALS = {
@@ -455,7 +453,7 @@ def _checks(queue: SnapshotQueue, nominee: NominatedHead, elsewhere: Collection[
     """Admission checks that apply to the flavors it gets; those of ``elsewhere`` are MultiKueue's."""
     flavors = {flavor for each in nominee.assignment.assigned for flavor in each.flavors.values()}
     return sorted(
-        f"admission check {name}{_MULTI_KUEUE if name in elsewhere else ''}"
+        check_named(name, elsewhere)
         for name, only in queue.spec.checks.items()
         if not only or flavors & set(only)
     )

@@ -1,9 +1,10 @@
 """What Kueue says itself of a workload that exists, and that its rules of quota do not know: that it is not
-tried now, and when it is again."""
+tried now, and when it is again (``as_held``); that it has quota, and what it waits for with it
+(``reserved_answer``)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from gpucost.advisor.model.answers import AdviceEvidence, LayerResult, SchedulingDecision, SchedulingLayer
@@ -14,13 +15,22 @@ from gpucost.cluster.views.quota import (
     FOR_PODS_READY,
     FOR_REPLACEMENTS,
     ON_HOLD,
+    TOPOLOGY_OUTSTANDING,
     HeldBack,
+    checks_reason,
     held_back,
+    not_admitted,
+    open_checks,
     quota_reason,
 )
+from gpucost.cluster.views.workload_families import multi_kueue_checks
 from gpucost.domain.text import counted
 from gpucost.domain.time import DAY_MS, MINUTE_MS, iso
 
+CHECKS = "AdmissionChecks"
+REJECTED = "Rejected"
+NOT_YET = "Kueue has not admitted it yet"
+_MULTI_KUEUE = " (MultiKueue: another cluster must admit it, and runs it)"
 _LIFTS = {
     ON_HOLD: "until its job wants it again (a StatefulSet that is scaled up, a RayJob that is valid)",
     ADMISSION_GATED: "until the annotation kueue.x-k8s.io/admission-gated-by is taken away",
@@ -70,6 +80,48 @@ def held_evidence(held: HeldBack, workload: Workload) -> Iterator[AdviceEvidence
     if workload.requeue_count:
         count = str(workload.requeue_count)
         yield AdviceEvidence(name, "status.requeueState.count", count, "how often it was put back")
+
+
+def check_named(name: str, elsewhere: Collection[str]) -> str:
+    """An admission check; those of ``elsewhere`` are MultiKueue's."""
+    return f"admission check {name}{_MULTI_KUEUE if name in elsewhere else ''}"
+
+
+def reserved_answer(workload: Workload, state: ClusterState) -> LayerResult:
+    """Of a workload that has quota and is not admitted: no rule says what a check will answer. One that was
+    rejected ends it."""
+    elsewhere, waits_for = multi_kueue_checks(state), open_checks(workload)
+    rejected = [each for each in waits_for if each.state == REJECTED]
+    named = ", ".join(sorted(check_named(each.name, elsewhere) for each in rejected or waits_for))
+    reason, says = CHECKS, f"has quota; then {named} must agree, which is not followed"
+    if rejected:
+        says = f"has quota; {named} rejected it, and Kueue deactivates it"
+    elif not waits_for:
+        reason = checks_reason(workload)[0]
+        is_delayed = reason == TOPOLOGY_OUTSTANDING
+        says = f"has quota; {'it waits for its topology assignment' if is_delayed else NOT_YET}"
+    return LayerResult(
+        SchedulingDecision.NEVER if rejected else SchedulingDecision.UNKNOWN,
+        SchedulingLayer.QUOTA,
+        reason,
+        says,
+        queue=workload.cluster_queue,
+        evidence=tuple(reserved_evidence(workload)),
+    )
+
+
+def reserved_evidence(workload: Workload) -> Iterator[AdviceEvidence]:
+    """What the object of one with quota says of what it waits for."""
+    name, condition = f"workload/{workload.meta.name}", not_admitted(workload)
+    if condition is not None:
+        yield AdviceEvidence(name, "status.conditions[Admitted]", condition.reason, condition.message)
+    for each in open_checks(workload):
+        said = each.message or "it has not agreed"
+        yield AdviceEvidence(name, f"status.admissionChecks[{each.name}]", each.state, said)
+    for given in workload.assignments:
+        if given.awaits_topology:
+            field = f"status.admission.podSetAssignments[{given.name}].delayedTopologyRequest"
+            yield AdviceEvidence(name, field, "Pending", "Kueue chooses its domains once all checks agree")
 
 
 def _for_pods_ready(found: LayerResult, workload: Workload, state: ClusterState) -> LayerResult:

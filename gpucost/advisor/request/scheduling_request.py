@@ -81,6 +81,10 @@ class SchedulingRequest:
     """Why it can never be created as it is, before any layer: a reason in one word, and a sentence."""
     remarks: Sequence[str] = ()
     assumptions: tuple[str, ...] = ()
+    reserved: Workload | None = None
+    """Its workload that has quota, and that Kueue has not admitted."""
+    until: str = ""
+    """What has to be over before it can run, where that is not what the layers say."""
 
 
 DEFAULT_QUEUE = "default"
@@ -267,9 +271,10 @@ def find_job(kind: str, namespace: str, name: str, known: AdvisorContext) -> Exi
 
 
 def request_from_job(found: ExistingJob, known: AdvisorContext) -> SchedulingRequest:
-    """The request of what still waits of it: its pending workload, or its pods without a node. Where all of
-    them have one, the request as if it asked for other nodes."""
+    """The request of what still waits of it: its workload, pending or not admitted yet, or its pods without a
+    node. Where all of them have one, the request as if it asked for other nodes."""
     workload = found.workload
+    is_reserved = workload is not None and workload.state is WorkloadState.RESERVED
     waits = workload is not None and workload.state in (WorkloadState.PENDING, WorkloadState.INACTIVE)
     volcano = found.of_volcano
     gang = known.world.gangs.get(volcano.meta.uid) if volcano is not None else None
@@ -294,6 +299,7 @@ def request_from_job(found: ExistingJob, known: AdvisorContext) -> SchedulingReq
         pod_group=found.groups[0].meta.name if found.groups and gang is None else "",
         own_pods=own,
         refused=_job_refused(found, known),
+        reserved=workload if is_reserved else None,
     )
 
 

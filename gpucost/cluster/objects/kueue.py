@@ -195,7 +195,7 @@ class DomainCount(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class PodSetAssignment:
     """The assignment of one pod set of an admitted workload: ``usage`` is of all its ``count`` pods
-    together."""
+    together. ``awaits_topology``: its domains are chosen once all admission checks agree."""
 
     name: str
     flavors: Labels
@@ -203,6 +203,7 @@ class PodSetAssignment:
     count: int
     topology_levels: tuple[str, ...] = ()
     topology: tuple[DomainCount, ...] = ()
+    awaits_topology: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeAlias
 
 from gpucost.cluster.objects.kueue import (
+    AdmissionCheckState,
     ClusterQueue,
     FlavorQuota,
     FlavorResource,
@@ -129,6 +130,11 @@ ON_HOLD = "OnHold"
 ADMISSION_GATED = "AdmissionGated"
 FOR_REPLACEMENTS = "WaitingForReplacementPods"
 CHECKS_OUTSTANDING = "UnsatisfiedAdmissionChecks"
+TOPOLOGY_OUTSTANDING = "PendingDelayedTopologyRequests"
+NOT_ADMITTED_YET = "NotAdmittedYet"
+"""Of a workload with quota, whose checks agree if it has any; Kueue has no word for it."""
+_BEFORE_QUOTA = "NoReservation"
+"""How reasons of Admitted begin that are of the time before it had quota."""
 _UNEVALUATED = "PendingEvaluation"
 _WAITING_FOR_QUOTA = "WaitingForQuota"
 _EXCEEDS_MAX = "ExceedsMaxQuota"
@@ -261,13 +267,29 @@ def cluster_queue_of(state: ClusterState, workload: Workload) -> ClusterQueue | 
 
 
 def checks_reason(workload: Workload) -> tuple[str, str]:
-    """Why a workload with quota is not admitted."""
+    """Why a workload with quota is not admitted: its checks, else the domains of its topology, else nothing
+    that an object has."""
+    condition, waits_for = not_admitted(workload), open_checks(workload)
+    said = ", ".join(f"{each.name} is {each.state}: {each.message}".rstrip(": ") for each in waits_for)
+    if condition is not None and condition.reason:
+        return condition.reason, said or condition.message
+    if waits_for:
+        return CHECKS_OUTSTANDING, said
+    is_delayed = any(each.awaits_topology for each in workload.assignments)
+    return TOPOLOGY_OUTSTANDING if is_delayed else NOT_ADMITTED_YET, ""
+
+
+def open_checks(workload: Workload) -> list[AdmissionCheckState]:
+    """Its admission checks that have not agreed."""
+    return [each for each in workload.checks if each.state != "Ready"]
+
+
+def not_admitted(workload: Workload) -> StatusCondition | None:
+    """What Kueue says of a workload with quota that is not admitted; None where it says nothing since it has
+    quota."""
     condition = workload.conditions.get("Admitted")
-    open_checks = [each for each in workload.checks if each.state != "Ready"]
-    said = ", ".join(f"{each.name} is {each.state}: {each.message}".rstrip(": ") for each in open_checks)
-    is_said = condition is not None and condition.status is False and condition.reason != "NoReservation"
-    reason = condition.reason if condition is not None and is_said else ""
-    return reason or CHECKS_OUTSTANDING, said or (condition.message if condition is not None else "")
+    is_old = condition is None or condition.status is not False or condition.reason.startswith(_BEFORE_QUOTA)
+    return None if is_old else condition
 
 
 def reason_in(message: str, queue: ClusterQueue | None) -> str:

@@ -446,6 +446,7 @@ def _assignment(part: ObjectPart, sizes: Mapping[str, int]) -> PodSetAssignment:
         part.count("count", sizes.get(name, 0)),
         topology.texts("levels") if domains else (),
         domains,
+        not topology and part.text("delayedTopologyRequest") == "Pending",
     )
 
 

@@ -98,7 +98,7 @@ def test_values_of_labels_are_explained() -> None:
     quota = words("reason", "layer `quota`")
     asked_of_queues = {quota_use.QUEUE_MISSING, quota_use.QUEUE_INACTIVE}
     other = {quota_use.WAITING_FOR_REQUEUE, quota_use.CHECKS_OUTSTANDING, quota_use.PREEMPTION_GATED}
-    other |= {wait_causes.NO_WORKER}
+    other |= {wait_causes.NO_WORKER, quota_use.TOPOLOGY_OUTSTANDING, quota_use.NOT_ADMITTED_YET}
     assert quota - {"UnadmittedWorkloadsObservability"} == quota_use.GRANULAR | asked_of_queues | other
     assert words("reason", "layer `placement`") >= {
         *(wait_causes.GANG_NOT_READY, wait_causes.UNSCHEDULABLE, wait_causes.GATED, wait_causes.NOT_LOOKED_AT)

@@ -160,6 +160,17 @@ def test_defaults_that_a_server_fills_in() -> None:
     assert (workload(bare).pod_sets[0].name, workload(bare).pod_sets[0].count) == ("main", 1)
 
 
+def test_domains_that_are_chosen_later() -> None:
+    found = make.workload("w", cluster_queue="q", assignments=[make.assignment()])
+    given = found["status"]["admission"]["podSetAssignments"][0]
+    for state, waits in (("Pending", True), ("Ready", False)):
+        given["delayedTopologyRequest"] = state
+        assert in_both(found).assignments[0].awaits_topology is waits
+    given["delayedTopologyRequest"] = "Pending"
+    given["topologyAssignment"] = make.topology_assignment(["rack"], [(("a",), 1)])
+    assert not in_both(found).assignments[0].awaits_topology
+
+
 def test_priority_class_of_each_kind() -> None:
     of_pods = in_both(make.workload("w", priority=5, priority_class="system", of_kueue=False))
     assert (of_pods.priority_class, of_pods.priority_class_of_kueue) == ("system", False)
