@@ -140,10 +140,9 @@ def _for_pods_ready(found: LayerResult, workload: Workload, state: ClusterState)
 
 
 def _there(found: LayerResult, before: str) -> str:
-    is_there = found.decision is SchedulingDecision.NOW
-    return (
-        f"{before} {f'quota in ClusterQueue {found.queue} is there now' if is_there else f'it {found.says}'}"
-    )
+    if found.decision is SchedulingDecision.NOW:
+        return f"{before} quota in ClusterQueue {found.queue} is there now"
+    return f"{before} it {found.says}"
 
 
 def _not_now(

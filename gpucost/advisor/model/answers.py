@@ -302,8 +302,8 @@ class LayerResult:
     victims: tuple[PreemptionVictim, ...] = ()
     later_ms: int | None = None
     until: str = ""
-    """What it waits for where that is not the end of others: ``nodes are ready``. How long that takes is not
-    known."""
+    """What it waits for where that is not the end of others: ``nodes are ready``, and how long that takes is
+    not known; or the time at which Kueue tries it again."""
     evidence: tuple[AdviceEvidence, ...] = ()
     assumptions: tuple[str, ...] = ()
     drift: tuple[str, ...] = ()
