@@ -32,7 +32,7 @@ from gpucost.advisor.estimate.preemption_forecast import MOST_KNOWN, LargeTree, 
 from gpucost.advisor.estimate.queue_wait import wait_of
 from gpucost.advisor.estimate.run_price import price_of
 from gpucost.advisor.kueue.answer import kueue_answer, rules_drift, rules_named
-from gpucost.advisor.kueue.held_workloads import reserved_answer
+from gpucost.advisor.kueue.messages import reserved_answer
 from gpucost.advisor.model.answers import (
     SEARCH_STOPPED,
     Advice,

@@ -324,6 +324,15 @@ def test_nobody_is_let_in_while_pods_of_others_start(reason: str) -> None:
     assert found.why[-1] == "kueue: nobody is let in before the pods of all admitted workloads are ready"
 
 
+def test_one_that_may_not_preempt_does_not_run_by_preempting() -> None:
+    said = "Workload requires preemption, but it's gated"
+    spec, held = queue("a", 8, within="LowerPriority"), workload("old", "a", 8, holding=True, priority=-1)
+    found = _of(spec, held, _held("AdmissionGated", said))
+    assert (found.decision, found.reason, found.victims) == (UNKNOWN, "PreemptionGated", ())
+    assert found.says == f"Kueue does not let it preempt now: {said}"
+    assert _of(spec, _held("AdmissionGated", said)).decision is NOW
+
+
 def test_queues_that_lead_nowhere() -> None:
     lost = local_queue("lost", "gone", "a")
     found = _of(queue("a", 8), lost, workload("new", "a", rest={"queue": "lost"}))

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from gpucost.advisor.kueue.held_workloads import (
+from gpucost.advisor.kueue.job_workloads import suspend_path, switched_off, unlifted
+from gpucost.advisor.kueue.messages import (
     NOT_YET,
     PODS_READY,
     REJECTED,
@@ -18,7 +19,6 @@ from gpucost.advisor.kueue.held_workloads import (
     held_says,
     reserved_evidence,
 )
-from gpucost.advisor.kueue.job_workloads import suspend_path, switched_off, unlifted
 from gpucost.advisor.model.answers import (
     AdviceEvidence,
     LayerAnswer,

@@ -10,9 +10,15 @@ from gpucost.advisor.kueue import messages
 from gpucost.advisor.kueue.admission import AdmissionOutlook, KueueView
 from gpucost.advisor.kueue.cycle import STRICT, NominatedHead
 from gpucost.advisor.kueue.flavor_assigner import PREEMPTION_FIRST, AssignmentMode, PodSetChoice
-from gpucost.advisor.kueue.held_workloads import CHECKS, as_held, check_named
 from gpucost.advisor.kueue.job_workloads import MOST_WORKLOADS
-from gpucost.advisor.kueue.messages import FlavorReason, quantity, quota_evidence
+from gpucost.advisor.kueue.messages import (
+    CHECKS,
+    FlavorReason,
+    as_held,
+    check_named,
+    quantity,
+    quota_evidence,
+)
 from gpucost.advisor.kueue.pending_queues import admits_namespace, standing
 from gpucost.advisor.kueue.preemption import PreemptionTarget
 from gpucost.advisor.kueue.requests import QuotaRequest, added_usage
