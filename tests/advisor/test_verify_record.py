@@ -219,6 +219,21 @@ def test_what_may_be_more_than_one_cycle_or_is_beyond_the_schema_is_refused_by_n
     assert any(said in why for why in found.why), found.why
 
 
+def test_who_waits_out_a_backoff_is_passed_over_and_left_out() -> None:
+    back = {"requeue_at_ms": NOW + 600_000}
+    before = worlds.state(
+        queue("alone", 8, strict=True),
+        workload("large", "alone", 8, priority=100, rest=back),
+        workload("small", "alone", 4),
+    )
+    found = recorded(before, later(before, given(before.workloads["small"], "alone")))
+    assert found.case is not None
+    assert [each["name"] for each in found.case["workloads"]] == ["small"]
+    assert found.why == ()
+    read = read_cases(json.dumps(document([found.case])).encode(), "recorded.json")
+    assert verify(read.cases).agrees
+
+
 def test_a_strict_queue_passes_nobody_over() -> None:
     before = worlds.state(
         queue("alone", 8, strict=True), workload("a", "alone", 8), workload("b", "alone", 8, created=9)

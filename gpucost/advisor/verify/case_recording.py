@@ -24,7 +24,7 @@ from gpucost.cluster.objects.metadata import (
 )
 from gpucost.cluster.objects.scheduler_config import KueueConfig
 from gpucost.cluster.objects.state import ClusterState
-from gpucost.cluster.views.queue_order import positions
+from gpucost.cluster.views.queue_order import is_tried, positions
 from gpucost.domain.time import iso
 
 _FIELDS = ("workloads", "cluster_queues", "local_queues", "cohorts", "flavors")
@@ -128,7 +128,7 @@ def record(
     taking_part = [
         each
         for uid, each in before.workloads.items()
-        if uid not in parked and each.state not in (WorkloadState.FINISHED, WorkloadState.INACTIVE)
+        if uid not in parked and (each.has_quota or _may_be_tried(each, before.at_ms))
     ]
     document: CaseDocument = {"id": id_, "source": f"gpucost advisor record, rules of Kueue {VERSION}"}
     document |= writer.case(taking_part, config)
@@ -247,6 +247,11 @@ def _specs(found: Mapping[str, Any]) -> dict[str, Any]:
         uid: replace(each, **{name: value for name, value in status.items() if hasattr(each, name)})
         for uid, each in found.items()
     }
+
+
+def _may_be_tried(workload: Workload, at_ms: int) -> bool:
+    """Of one without quota; a case has no word for one that is held back."""
+    return workload.state is WorkloadState.PENDING and is_tried(workload, at_ms)
 
 
 def _parked(before: ClusterState, step: _Step, places: Mapping[str, int]) -> tuple[set[str], list[str]]:
