@@ -17,7 +17,7 @@ count what all teams and the platform pay. Use without a price is left out on bo
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -27,6 +27,7 @@ from gpucost.charges.commitment_drawdown import (
     ContractDrawdown,
     DrawEntry,
     DrawKind,
+    DrawnPeriod,
     UsageCell,
     draw_down,
     schedules_of,
@@ -147,26 +148,20 @@ class CommitmentReport:
     difference_nano: int
     gaps: UsageGaps
 
-    @property
-    def charged_views(self) -> list[tuple[str, int, int]]:
-        """As ``commitment_lines`` enters them in charges: a team, what its use costs by the contracts less
-        what it costs by its usage lines, and its share of what was not used."""
-        return [
-            (each.team, each.effective_nano - each.unused_nano - each.contracted_nano, each.unused_nano)
-            for each in self.teams
-            if each.team
-        ]
-
 
 _ALL_KNOWN = UsageGaps()
 
 
 def report_commitments(
-    book: ContractBook, cells: Sequence[UsageCell], window: Window, gaps: UsageGaps = _ALL_KNOWN
+    book: ContractBook,
+    cells: Sequence[UsageCell],
+    window: Window,
+    gaps: UsageGaps = _ALL_KNOWN,
+    before: Mapping[str, DrawnPeriod] | None = None,
 ) -> CommitmentReport:
-    """The report of ``window``; ``cells`` reach back as ``draw_down`` needs them."""
+    """The report of ``window``; ``cells`` and ``before`` are as ``draw_down`` needs them."""
     schedules = schedules_of(book.in_force)
-    found = draw_down(book.file, schedules, cells, window)
+    found = draw_down(book.file, schedules, cells, window, before)
     contracts = tuple(
         _summary(terms, total, [entry for entry in found.entries if entry.contract == terms.id])
         for terms, total in zip(book.in_force, found.totals, strict=True)
@@ -180,7 +175,7 @@ def report_commitments(
         teams=teams,
         total=_added(teams),
         spot=spot_summaries(book, cells, window),
-        planned=tuple(break_even(book, terms, cells, window) for terms in book.planned),
+        planned=tuple(break_even(book, terms, cells, window, before) for terms in book.planned),
         difference_nano=sum(_cost(schedule, window) for schedule in schedules)
         - sum(one.before_nano + one.charged_nano + one.left_nano for one in contracts),
         gaps=gaps,
@@ -256,6 +251,16 @@ def team_views(entries: Iterable[DrawEntry]) -> tuple[TeamViews, ...]:
         paid[_COLUMN[entry.kind]] += entry.nano or 0
         paid["effective_nano"] += entry.nano or 0
     return tuple(replace(_NOTHING, team=team, **found[team]) for team in sorted(found))
+
+
+def charged_views(teams: Iterable[TeamViews]) -> list[tuple[str, int, int]]:
+    """As ``commitment_lines`` enters them in charges: a team, what its use costs by the contracts less what
+    it costs by its usage lines, and its share of what was not used."""
+    return [
+        (each.team, each.effective_nano - each.unused_nano - each.contracted_nano, each.unused_nano)
+        for each in teams
+        if each.team
+    ]
 
 
 _COLUMN = {
@@ -377,16 +382,21 @@ class BreakEven:
 
 
 def break_even(
-    book: ContractBook, terms: ContractTerms, cells: Iterable[UsageCell], window: Window
+    book: ContractBook,
+    terms: ContractTerms,
+    cells: Iterable[UsageCell],
+    window: Window,
+    before: Mapping[str, DrawnPeriod] | None = None,
 ) -> BreakEven:
-    """``terms``, a planned contract of ``book``, on the use of ``window`` (whole hours)."""
+    """``terms``, a planned contract of ``book``, on the use of ``window`` (whole hours); ``before`` is what
+    was drawn of the others until then."""
     known = tuple(cells)
     priced = [cell for cell in known if cell.nano is not None]
     others = schedules_of(book.in_force)
     length = terms.term.length_ms
     tried = ContractSchedule(terms, Window(window.start_ms, window.start_ms + length))
-    without = draw_down(book.file, others, priced, window)
-    beside = draw_down(book.file, (*others, tried), priced, window)
+    without = draw_down(book.file, others, priced, window, before)
+    beside = draw_down(book.file, (*others, tried), priced, window, before)
     total = beside.totals[-1]
     days = _by_day(without, beside)
     own = [entry for entry in beside.entries if entry.contract == terms.id and entry.kind in OF_COMMITMENT]

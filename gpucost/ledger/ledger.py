@@ -207,13 +207,15 @@ class Ledger(
         reason: str | None = None,
         charges: MonthCharges | None = None,
         state: str | None = None,
+        more: Sequence[str] = (),
     ) -> MonthInfo:
         """Close a month for good, with a digest over its lines and the month closed before it.
 
         ``charges`` are kept with it. Raises LedgerConflict where the month is not in the ``state``
         (``month_state``) that they were computed from; CloseRefused, with the list, when a window is missing
-        or open or a cluster's coverage is below ``min_coverage``, unless there is a ``reason``: it goes into
-        the audit trail with the list. Closing a closed month again changes nothing.
+        or open or a cluster's coverage is below ``min_coverage``, or the caller knows ``more``, unless there
+        is a ``reason``: it goes into the audit trail with the list. Closing a closed month again changes
+        nothing.
         """
         with self._database.write() as connection:
             return months.close(
@@ -225,6 +227,7 @@ class Ledger(
                 now_ms=self._now(),
                 charges=charges,
                 state=state,
+                more=more,
             )
 
     def adjust(

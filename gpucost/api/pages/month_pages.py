@@ -38,6 +38,7 @@ from gpucost.reports.render.html import waste_chart
 from gpucost.reports.waste import waste_table
 from gpucost.service.reporting.charge_reports import policy_digest
 from gpucost.service.reporting.charged_changes import charges_apart, compare_charges
+from gpucost.service.reporting.closed_charges import ChargesChanged
 from gpucost.service.reporting.month_closing import scope_of_team
 from gpucost.service.reporting.month_forecasts import month_forecast
 from gpucost.service.reporting.span_changes import compare_spans
@@ -275,6 +276,8 @@ def _charged_change(known: KnownServices, scope: Scope, month: Month) -> tuple[S
         found = compare_charges(known.reporting, scope, month.window, before.window, known.policy)
     except InputError as error:
         return None, error.allowed
+    except ChargesChanged as error:
+        return None, str(error)
     return None if found is None else found.report, ""
 
 

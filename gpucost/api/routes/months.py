@@ -39,6 +39,7 @@ from gpucost.reports.month.month_end import ForecastScore, MonthForecast
 from gpucost.service.notifications.digests import DigestScheduler
 from gpucost.service.reporting import charge_reports
 from gpucost.service.reporting.charge_reports import kept_statements, policy_digest, preview_charges
+from gpucost.service.reporting.closed_charges import ChargesChanged
 from gpucost.service.reporting.month_closing import month_status, month_statuses, preview_close
 from gpucost.service.reporting.month_forecasts import forecast_score, month_forecast
 from gpucost.service.reporting.rendering import ReportFormat, render_statements, render_summary
@@ -373,10 +374,14 @@ async def get_charges(
 
 @contextmanager
 def _fits(principal: Principal) -> Iterator[None]:
-    """Turns what is wrong with the policy of the settings into a 409, which is no fault of the request. Only
-    who sees every team is told what: the reason may name teams."""
+    """Turns what is wrong with the policy of the settings, and a closed month that is not charged as it was,
+    into a 409, which is no fault of the request. Only who sees every team is told what: the reason may name
+    teams."""
     try:
         yield
+    except ChargesChanged as error:
+        why = error.whole if principal.scope.sees_every_team else str(error)
+        raise ApiError(HTTPStatus.CONFLICT, "ledger_conflict", why) from None
     except InputError as error:
         if not isinstance(error, ConfigError) and error.field != "--policy":
             raise

@@ -20,7 +20,7 @@ from gpucost.advisor.replay.pool_changes import PriceStep
 from gpucost.charges.capacity_cells import CapacityCell, CellRow
 from gpucost.charges.charge_account import charges, commitment_lines, unmatched_quotas
 from gpucost.charges.commitment_drawdown import UsageCell
-from gpucost.charges.commitment_report import report_commitments
+from gpucost.charges.commitment_report import charged_views, report_commitments
 from gpucost.charges.contract_terms import ContractBook
 from gpucost.charges.policy_file import PolicyBook
 from gpucost.domain.buckets import UNALLOCATED, Bucket
@@ -145,7 +145,7 @@ def scenario_money(
         money = replace(money, effective=effective, remarks=remarks)
     if policy is None or policy.is_plain:
         return money
-    changed = () if found is None else found.charged_views
+    changed = () if found is None else charged_views(found.teams)
     lines = commitment_lines(Month.of(window.start_ms), changed, policy)
     account = charges(cells(), policy, currency_or_its(currency, policy), lines)
     sums = {team: sum(each.nano for each in kinds.values()) for team, kinds in account.by_team().items()}

@@ -58,6 +58,7 @@ from gpucost.reports.waste.waste_report import (
     build_waste,
 )
 from gpucost.service.detection.finding_records import from_json, is_readable
+from gpucost.service.reporting.closed_charges import ChargesChanged
 from gpucost.service.reporting.report_cache import ReportCache
 from gpucost.service.reporting.team_names import check_teams
 from gpucost.service.reporting.unit_reports import job_progress
@@ -114,9 +115,12 @@ class MonthCharging(Protocol):
     def beside(self, reporting: ReportService, month: Month) -> Hashable:
         """What that is made from, besides the report of the month."""
 
+    def blockers(self, reporting: ReportService, month: Month) -> tuple[str, ...]:
+        """Why the month should not be closed yet, a sentence each."""
+
     def summary(self, reporting: ReportService, month: Month, report: MonthReport) -> StatementSummary | None:
         """What every team pays for the month of ``report``; None where that is what it held. Raises
-        InputError where the policy does not fit the ledger."""
+        InputError where the policy does not fit the ledger, and ChargesChanged."""
 
 
 class SpanBudgeting(Protocol):
@@ -199,6 +203,8 @@ class ReportService:
             # The reason may name teams.
             why = str(error) if teams is None else "the charge policy does not fit the ledger"
             return replace(report, uncharged=why)
+        except ChargesChanged as error:
+            return replace(report, uncharged=error.whole if teams is None else str(error))
         if found is None:
             return report
         return replace(report, charges=found.seen_by(None if teams is None else frozenset(teams)))
