@@ -382,9 +382,7 @@ def _fits(principal: Principal) -> Iterator[None]:
     except ChargesChanged as error:
         why = error.whole if principal.scope.sees_every_team else str(error)
         raise ApiError(HTTPStatus.CONFLICT, "ledger_conflict", why) from None
-    except InputError as error:
-        if not isinstance(error, ConfigError) and error.field != "--policy":
-            raise
+    except ConfigError as error:
         logger.warning("the charge policy does not fit the ledger: %s", shorten(str(error), 500))
         why = f": {error}" if principal.scope.sees_every_team else "; the log of the service says why"
         raise ApiError(

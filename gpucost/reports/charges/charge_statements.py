@@ -8,11 +8,11 @@ from __future__ import annotations
 import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from gpucost.charges.cell_charges import PLATFORM, ChargeAmount, ChargeKey, ChargeKind
+from gpucost.charges.cell_charges import PLATFORM, ChargeAmount, ChargeKey, ChargeKind, part
 from gpucost.charges.charge_account import ChargeAccount
-from gpucost.domain.errors import InputError
+from gpucost.domain.money import NANO
 from gpucost.domain.time import Month, Window
 from gpucost.reports.base.unit_costs import JobUnitCost
 from gpucost.reports.base.values import CostAmount
@@ -209,7 +209,8 @@ class TeamStatement:
     currency: the word of the team's own pods, and in no charge.
     ``as_closed``: by the policy that the month was closed with, to the byte what was charged then.
     ``unpriced_board_ms`` of what the team held has no price, and is in no amount. Prices and rules are
-    in ``ledger_currency``, all else in ``currency``, which the policy may charge in.
+    in ``ledger_currency``, all else in ``currency``, which the policy may charge in: adjustments are
+    converted at the rate of the month's end.
     """
 
     month: Month
@@ -266,11 +267,11 @@ def build_statements(
     as_closed: bool = False,
     contracts: Mapping[str, StatementContracts] | None = None,
     units: Mapping[str, tuple[JobUnitCost, ...]] | None = None,
+    rate: int = NANO,
 ) -> tuple[TeamStatement, ...]:
     """The statements of ``teams``, in their order, out of the month's charges, its report, and what each team
-    held at which prices, and by which rules.
-
-    Raises InputError where a team has adjustments, and the policy charges in another currency than theirs.
+    held at which prices, and by which rules. ``rate`` converts adjustments: nano-units of the currency of the
+    charges for one unit of the ledger's.
     """
     sums, jobs, digest = account.by_team(), _jobs_by_team(account), account.digest
     rows = {each.row.group["team"]: each for each in report.teams}
@@ -279,9 +280,8 @@ def build_statements(
     found = []
     for team in teams:
         lines = tuple(_statement_lines(report.month, team, sums.get(team, {})))
-        adjustments = tuple(each for each in report.adjustments if each.team == team)
-        if adjustments:
-            _refuse_mixed(account, report)
+        own_adjustments = (each for each in report.adjustments if each.team == team)
+        adjustments = tuple(replace(each, nano=part(each.nano, rate)) for each in own_adjustments)
         charged, adjusted = sum(line.nano for line in lines), sum(each.nano for each in adjustments)
         row, own = rows.get(team), jobs.get(team, ())
         statement = TeamStatement(
@@ -374,15 +374,14 @@ def build_summary(
     adjustments: Iterable[AdjustmentFacts],
     cost_centres: Mapping[str, str | None],
     remarks: tuple[str, ...] = (),
+    rate: int = NANO,
 ) -> StatementSummary:
     """``capacity`` is what the month cost by another sum than that of the charges; ``adjustments`` are of
-    every team. Raises as ``build_statements``."""
+    every team, and converted by ``rate`` as in ``build_statements``."""
     sums = account.by_team()
     adjusted: dict[str, list[AdjustmentFacts]] = defaultdict(list)
     for each in adjustments:
-        adjusted[each.team].append(each)
-    if adjusted:
-        _refuse_mixed(account, report)
+        adjusted[each.team].append(replace(each, nano=part(each.nano, rate)))
     rows = []
     for team in {*sums, *adjusted} - {PLATFORM}:
         amounts, own = sums.get(team, {}).values(), adjusted.get(team, ())
@@ -426,12 +425,6 @@ def build_summary(
         remarks=remarks,
         ledger_currency=report.currency,
     )
-
-
-def _refuse_mixed(account: ChargeAccount, report: MonthReport) -> None:
-    if account.currency != report.currency:
-        allowed = f"a policy in {report.currency}: the month has adjustments in it"
-        raise InputError("--policy", account.currency, allowed)
 
 
 def _statement_lines(

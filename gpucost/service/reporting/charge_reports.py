@@ -59,6 +59,7 @@ from gpucost.reports.render.tables import ReportTable
 from gpucost.service.reporting.closed_charges import (
     ChargesChanged,
     ContractStand,
+    adjustment_rate,
     files_kept,
     policy_in_force,
 )
@@ -174,6 +175,7 @@ def _statements(
             as_closed=kept is not None,
             contracts=_contract_views(reporting, month, book),
             units=unit_costs_by_team(reporting.ledger, scope, month.window),
+            rate=adjustment_rate(book, reporting.currency, month),
         ),
         _summary(reporting, book, account, report, cost_centres, kept),
     )
@@ -333,7 +335,8 @@ def _summary(
         capacity = ChargeAmount(whole.board_ms, whole.nano)
     adjustments = reporting.month_adjustments(month)
     remarks = unmatched_quotas(account, book, month.window)
-    summary = build_summary(account, capacity, book.title, report, adjustments, cost_centres, remarks)
+    rate = adjustment_rate(book, reporting.currency, month)
+    summary = build_summary(account, capacity, book.title, report, adjustments, cost_centres, remarks, rate)
     return replace(summary, as_closed=kept is not None)
 
 

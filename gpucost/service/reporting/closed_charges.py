@@ -80,3 +80,9 @@ def policy_in_force(ledger: Ledger, month: Month, book: PolicyBook) -> tuple[Pol
     the settings."""
     kept = ledger.month_charges(month)
     return (book, None) if kept is None else (closed_policy(kept), kept)
+
+
+def adjustment_rate(book: PolicyBook, ledger_currency: str, month: Month) -> int:
+    """What adjustments of ``month`` are converted by where its charges are in another currency: nano-units of
+    that for one unit of the ledger's, as of the end of the month. ``book`` has charged the month."""
+    return book.rate_at(ledger_currency, month.window.end_ms - 1)
