@@ -170,6 +170,13 @@ def reads_from(schedules: Iterable[ContractSchedule], window: Window) -> int:
         first = before
 
 
+def part_of_hour(amount: int, span: Window) -> int:
+    """What of an amount of an hour falls into ``span``, which is in the hour: in proportion, as when in the
+    hour the use was, is not known. Parts of an hour add up to it."""
+    before = span.start_ms % HOUR_MS
+    return amount * (before + span.length_ms) // HOUR_MS - amount * before // HOUR_MS
+
+
 def draw_down(
     file: ContractFile,
     schedules: Sequence[ContractSchedule],
@@ -368,10 +375,8 @@ class _Turn:
     counts: bool
 
     def within(self, each: _OpenCell) -> int:
-        """The use of a cell while the contract is in force: in proportion, where it begins or ends in the
-        hour. When in the hour the use was, is not known."""
-        start, end = self.span.start_ms - self.hour.start_ms, self.span.end_ms - self.hour.start_ms
-        return each.cell.board_ms * end // HOUR_MS - each.cell.board_ms * start // HOUR_MS
+        """The use of a cell while the contract is in force."""
+        return part_of_hour(each.cell.board_ms, self.span)
 
     def _free(self, each: _OpenCell) -> int:
         gone = each.by.get(self.drawer.terms.id, 0)

@@ -253,16 +253,6 @@ def team_views(entries: Iterable[DrawEntry]) -> tuple[TeamViews, ...]:
     return tuple(replace(_NOTHING, team=team, **found[team]) for team in sorted(found))
 
 
-def charged_views(teams: Iterable[TeamViews]) -> list[tuple[str, int, int]]:
-    """As ``commitment_lines`` enters them in charges: a team, what its use costs by the contracts less what
-    it costs by its usage lines, and its share of what was not used."""
-    return [
-        (each.team, each.effective_nano - each.unused_nano - each.contracted_nano, each.unused_nano)
-        for each in teams
-        if each.team
-    ]
-
-
 _COLUMN = {
     DrawKind.USED: "commitment_nano",
     DrawKind.IDLE: "unused_nano",

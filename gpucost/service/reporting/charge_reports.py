@@ -29,7 +29,7 @@ from gpucost.charges.charge_account import (
     unmatched_quotas,
 )
 from gpucost.charges.commitment_drawdown import ContractDrawdown, reads_from, schedules_of
-from gpucost.charges.commitment_report import charged_views, team_views
+from gpucost.charges.commitment_report import team_views
 from gpucost.charges.policy_file import PolicyBook
 from gpucost.domain.buckets import NO_TEAM, Bucket
 from gpucost.domain.errors import InputError, LedgerConflict
@@ -260,7 +260,9 @@ def _commitment_lines(
     reporting: ReportService, month: Month, book: PolicyBook, stand: ContractStand | None = None
 ) -> tuple[ChargeLine, ...]:
     found = _drawdown(reporting, month, book, stand)
-    return () if found is None else commitment_lines(month, charged_views(team_views(found.entries)), book)
+    if found is None or book.contracts is None:
+        return ()
+    return commitment_lines(month, found.entries, book.contracts, book)
 
 
 def _amounts(account: ChargeAccount) -> tuple[tuple[str, int, int], ...]:
