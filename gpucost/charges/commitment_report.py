@@ -30,6 +30,7 @@ from gpucost.charges.commitment_drawdown import (
     DrawnPeriod,
     UsageCell,
     draw_down,
+    part_of_hour,
     schedules_of,
 )
 from gpucost.charges.contract_schedule import ContractSchedule, months_of
@@ -286,10 +287,10 @@ def spot_summaries(book: ContractBook, cells: Iterable[UsageCell], window: Windo
     for terms in book.spot:
         reach = book.file.reach(terms)
         of = [
-            cell
+            part
             for cell in held
-            if terms.term.start_ms <= cell.hour_ms < terms.term.end_ms
-            and any(r.covers(cell.cluster, cell.pool, cell.model, cell.capacity_type) for r in reach)
+            if any(r.covers(cell.cluster, cell.pool, cell.model, cell.capacity_type) for r in reach)
+            and (part := _within(cell, terms.term)) is not None
         ]
         priced = [cell for cell in of if cell.nano is not None]
         nano = sum(cell.nano or 0 for cell in priced)
@@ -307,6 +308,20 @@ def spot_summaries(book: ContractBook, cells: Iterable[UsageCell], window: Windo
             )
         )
     return tuple(found)
+
+
+def _within(cell: UsageCell, term: Window) -> UsageCell | None:
+    """The part of a cell while a contract is in force; None where it is not."""
+    span = Window(cell.hour_ms, cell.hour_ms + HOUR_MS).intersect(term)
+    if span is None:
+        return None
+    return replace(
+        cell,
+        board_ms=part_of_hour(cell.board_ms, span),
+        list_nano=None if cell.list_nano is None else part_of_hour(cell.list_nano, span),
+        nano=None if cell.nano is None else part_of_hour(cell.nano, span),
+        lost_board_ms=part_of_hour(cell.lost_board_ms, span),
+    )
 
 
 @dataclass(frozen=True, slots=True, order=True)

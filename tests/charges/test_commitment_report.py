@@ -80,6 +80,20 @@ def test_spot_costs_more_by_what_interruptions_destroyed() -> None:
     assert empty.nano_per_useful_board_hour is None
 
 
+def test_spot_has_its_part_of_hours_in_which_its_contract_begins_or_ends() -> None:
+    """From half past 0 to a quarter past 2, 4 GPUs at 1, of which 2 were lost: 2 + 4 + 1 GPU-hours."""
+    term = 'start: "2026-10-01T00:30:00Z", end: "2026-10-01T02:15:00Z"'
+    book, start = book_of(f"id: s, kind: spot, {term}"), OCTOBER.start_ms
+    cells = [
+        replace(cell(start + n * HOUR_MS, "vision", 4, "1", capacity_type="spot"), lost_board_ms=2 * HOUR_MS)
+        for n in range(4)
+    ]
+    [found] = report_commitments(book, cells, OCTOBER).spot
+    assert (found.board_ms, found.nano, found.lost_board_ms) == (7 * HOUR_MS, usd("7"), 7 * HOUR_MS // 2)
+    unpriced = [replace(each, nano=None) for each in cells]
+    assert report_commitments(book, unpriced, OCTOBER).spot[0].unpriced_board_ms == 7 * HOUR_MS
+
+
 def test_late_use_before_the_close_is_drawn_and_after_it_is_a_correction() -> None:
     """A day later comes to light that language used 2 GPUs for ten hours: it draws what was unused, which
     vision paid for as its owner. The closed day stays, and the corrections move 40 from one to the other."""
