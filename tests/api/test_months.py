@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
-from sqlalchemy import create_engine
 
 from gpucost.access.keys import format_key, hash_secret
 from gpucost.access.principal import AccessRole
@@ -30,6 +29,7 @@ from gpucost.service.settings.api import ApiKey
 from tests.api.conftest import SETTINGS, Clients
 from tests.api.every_route import strings
 from tests.ledger.builders import MONTH, hour, ingest, line
+from tests.ledger.tampering import tamper
 from tests.service.test_charged_changes import POLICY as OWNERS
 from tests.service.test_charged_changes import fill
 from tests.service.worlds import Clock, filled_ledger
@@ -225,11 +225,7 @@ def test_what_a_closed_month_was_charged_otherwise_is_told_to_who_sees_all_teams
         app = create_app(late, SETTINGS, now=now, policy=policy(SPREAD.partition("quotas")[0]))
         clients = Clients(app)
         assert clients.root.post(CLOSE, json={"reason": "half a month"}).status_code == 200
-        with create_engine(f"sqlite:///{tmp_path / 'ledger.db'}").begin() as connection:
-            triggers = "SELECT name FROM sqlite_master WHERE type = 'trigger'"
-            for name in connection.exec_driver_sql(triggers).scalars().all():
-                connection.exec_driver_sql(f'DROP TRIGGER "{name}"')
-            connection.exec_driver_sql("UPDATE usage_line SET nano = nano + 7")
+        tamper(f"sqlite:///{tmp_path / 'ledger.db'}", "UPDATE usage_line SET nano = nano + 7")
         clients = Clients(create_app(late, SETTINGS, now=now, policy=policy(PLAIN)))
         why = "the charges of 2026-10 are not those that it was closed with"
         for url in (STATEMENTS, "/v1/months/2026-10/charges"):

@@ -9,7 +9,6 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine
 
 from gpucost.attribution.teams import TeamRules
 from gpucost.charges.policy_file import PolicyBook
@@ -27,6 +26,7 @@ from gpucost.service.reporting.month_closing import preview_close
 from gpucost.service.reporting.report_service import ReportService
 from gpucost.service.wiring.ledger import build_reporting
 from tests.ledger.builders import hour, ingest, line
+from tests.ledger.tampering import tamper
 from tests.support.ledgers import new_ledger
 
 SEPTEMBER, OCTOBER, NOVEMBER = Month(2026, 9), Month(2026, 10), Month(2026, 11)
@@ -146,11 +146,7 @@ def test_a_report_is_made_where_a_closed_month_is_not_charged_as_it_was(
     write(ledger, OCTOBER, 0, 1)
     book = PolicyBook.parse("version: 1\nname: shared\npolicies: [{idle_of_nobody: by_use}]\n", "policy.yaml")
     close(ledger, book)
-    with create_engine(f"sqlite:///{tmp_path / 'l.db'}").begin() as connection:
-        names = connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'trigger'").scalars()
-        for name in names.all():
-            connection.exec_driver_sql(f'DROP TRIGGER "{name}"')
-        connection.exec_driver_sql("UPDATE usage_line SET nano = nano + 7")
+    tamper(f"sqlite:///{tmp_path / 'l.db'}", "UPDATE usage_line SET nano = nano + 7")
     reporting = build_reporting(ledger, TeamRules.default(), book)
     why = "the charges of 2026-10 are not those that it was closed with"
     whole, blue = (reporting.month(scope, OCTOBER) for scope in (EVERYTHING, Scope(frozenset({"blue"}))))
