@@ -9,9 +9,12 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from gpucost.attribution.teams import TeamRules
 from gpucost.charges.policy_file import PolicyBook
+from gpucost.cli.application import app
+from gpucost.domain.errors import ChargesChanged
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import HOUR_MS, Month
 from gpucost.ledger.db.records import CloseRefused
@@ -19,7 +22,6 @@ from gpucost.ledger.ledger import Ledger
 from gpucost.reports.base.document import to_json
 from gpucost.reports.focus.focus_columns import FocusDataset
 from gpucost.service.reporting.charge_reports import close_month, team_statements
-from gpucost.service.reporting.closed_charges import ChargesChanged
 from gpucost.service.reporting.commitment_reporting import CommitmentReporting
 from gpucost.service.reporting.focus_exports import FocusExports, FocusRequest
 from gpucost.service.reporting.month_closing import preview_close
@@ -158,3 +160,9 @@ def test_a_report_is_made_where_a_closed_month_is_not_charged_as_it_was(
     with pytest.raises(ChargesChanged) as raised:
         team_statements(reporting, EVERYTHING, OCTOBER, book, {}, ["blue"])
     assert str(raised.value) == why
+    settings = tmp_path / "settings.yaml"
+    settings.write_text(f"ledger: {{url: 'sqlite:///{tmp_path / 'l.db'}'}}\n", encoding="utf-8")
+    command = ["--config", str(settings), "statement", "2026-10", "--team", "blue"]
+    refused = CliRunner().invoke(app, command)
+    assert (refused.exit_code, refused.stdout) == (4, "")
+    assert "blue, red); gpucost month verify 2026-10" in refused.stderr

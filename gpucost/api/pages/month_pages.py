@@ -25,7 +25,7 @@ from gpucost.api.routes.service import index
 from gpucost.api.server.authentication import READERS, Reader, authenticate, require_role
 from gpucost.api.server.services import ApiServices, KnownServices, OneCluster, nothing_held
 from gpucost.charges.policy_file import PolicyBook
-from gpucost.domain.errors import InputError
+from gpucost.domain.errors import ChargesChanged, InputError
 from gpucost.domain.scope import Scope
 from gpucost.domain.time import HOUR_MS, Month, iso
 from gpucost.reports.base import display, page_addresses
@@ -38,7 +38,6 @@ from gpucost.reports.render.html import waste_chart
 from gpucost.reports.waste import waste_table
 from gpucost.service.reporting.charge_reports import policy_digest
 from gpucost.service.reporting.charged_changes import charges_apart, compare_charges
-from gpucost.service.reporting.closed_charges import ChargesChanged
 from gpucost.service.reporting.month_closing import scope_of_team
 from gpucost.service.reporting.month_forecasts import month_forecast
 from gpucost.service.reporting.span_changes import compare_spans

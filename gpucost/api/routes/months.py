@@ -26,7 +26,7 @@ from gpucost.api.server.errors import ApiError, not_found, responses
 from gpucost.api.server.services import ApiServices, KnownServices, nothing_held
 from gpucost.api.server.threads import in_own_thread
 from gpucost.charges.policy_file import PolicyBook
-from gpucost.domain.errors import ConfigError, ErrorRemark, InputError, shorten
+from gpucost.domain.errors import ChargesChanged, ConfigError, ErrorRemark, InputError, shorten
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import HOUR_MS, Month
 from gpucost.ledger.db.records import CloseRefused
@@ -39,7 +39,6 @@ from gpucost.reports.month.month_end import ForecastScore, MonthForecast
 from gpucost.service.notifications.digests import DigestScheduler
 from gpucost.service.reporting import charge_reports
 from gpucost.service.reporting.charge_reports import kept_statements, policy_digest, preview_charges
-from gpucost.service.reporting.closed_charges import ChargesChanged
 from gpucost.service.reporting.month_closing import month_status, month_statuses, preview_close
 from gpucost.service.reporting.month_forecasts import forecast_score, month_forecast
 from gpucost.service.reporting.rendering import ReportFormat, render_statements, render_summary

@@ -32,7 +32,7 @@ from gpucost.charges.commitment_drawdown import ContractDrawdown, reads_from, sc
 from gpucost.charges.commitment_report import team_views
 from gpucost.charges.policy_file import PolicyBook
 from gpucost.domain.buckets import NO_TEAM, Bucket
-from gpucost.domain.errors import InputError, LedgerConflict
+from gpucost.domain.errors import ChargesChanged, InputError, LedgerConflict
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import Month, Window
 from gpucost.ledger.db.records import LedgerState, MonthCharges
@@ -57,7 +57,6 @@ from gpucost.reports.charges.charge_statements import (
 from gpucost.reports.month.model import MonthReport, StatementSummary
 from gpucost.reports.render.tables import ReportTable
 from gpucost.service.reporting.closed_charges import (
-    ChargesChanged,
     ContractStand,
     adjustment_rate,
     files_kept,
@@ -199,7 +198,7 @@ def month_account(
     if kept is not None and account.digest != kept.digest:
         changed = set(kept.amounts) ^ set(_amounts(account))
         teams = ", ".join(sorted({team for team, _, _ in changed})) or "no team in sum"
-        raise ChargesChanged(month, f"digest {account.digest}, then {kept.digest}: {teams}")
+        raise ChargesChanged(str(month), f"digest {account.digest}, then {kept.digest}: {teams}")
     return account
 
 

@@ -14,21 +14,12 @@ from fractions import Fraction
 
 from gpucost.charges.commitment_drawdown import DrawnPeriod
 from gpucost.charges.policy_file import PolicyBook
-from gpucost.domain.errors import LedgerConflict
 from gpucost.domain.time import Month, Window
 from gpucost.ledger.db.records import MonthCharges
 from gpucost.ledger.ledger import Ledger
 
 # Among the files of a policy; no file has an empty name.
 _STAND = ""
-
-
-class ChargesChanged(LedgerConflict):
-    """A closed month is not charged as it was. ``whole`` is for who sees every team: it names some."""
-
-    def __init__(self, month: Month, why: str) -> None:
-        super().__init__(f"the charges of {month} are not those that it was closed with")
-        self.whole = f"{self} ({why}); gpucost month verify {month} says whether its lines were changed"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import pandas as pd
 
 from gpucost.detectors.engine.lifecycle import LIVE
 from gpucost.domain.buckets import HOLDER_OF_BUCKET, Bucket
-from gpucost.domain.errors import ErrorRemark, InputError, LedgerUnavailable
+from gpucost.domain.errors import ChargesChanged, ErrorRemark, InputError, LedgerUnavailable
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import DAY_MS, Month, Window, parse_instant
 from gpucost.ledger.db.records import (
@@ -58,7 +58,6 @@ from gpucost.reports.waste.waste_report import (
     build_waste,
 )
 from gpucost.service.detection.finding_records import from_json, is_readable
-from gpucost.service.reporting.closed_charges import ChargesChanged
 from gpucost.service.reporting.report_cache import ReportCache
 from gpucost.service.reporting.team_names import check_teams
 from gpucost.service.reporting.unit_reports import job_progress
