@@ -1,7 +1,8 @@
 """The parent's end of the driver process: asks for readings, and never waits for the driver for long.
 
 A reply that does not come in time means a hung driver: the process is killed and started anew, after a wait
-that grows with each failure in a row.
+that grows with each failure in a row. XID events come between the replies, and are kept whatever becomes of
+the process: some announce that the driver hangs.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ import select
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any
 
 from gpucost.domain.errors import SourceError
-from gpucost_gpu_exporter.model.readings import NodeReading
+from gpucost_gpu_exporter.model.readings import NodeReading, XidEvent
 
 # -P: the folder that the exporter is started in is no place to import from.
 COMMAND = (sys.executable, "-P", "-m", "gpucost_gpu_exporter.driver")
@@ -71,6 +73,8 @@ class DriverLink:
         self._reap_s = reap_s
         self._resume = dict(resume or {})
         self._child: subprocess.Popen[bytes] | None = None
+        self._unfinished = bytearray()
+        self._xids: Counter[XidEvent] = Counter()
         self._left_behind: list[subprocess.Popen[bytes]] = []
         self._starts = 0
         self._failures = 0
@@ -103,7 +107,7 @@ class DriverLink:
         try:
             reading = self._ask({"now_ns": now_ns, "processes": processes})
         except DriverDown as down:
-            self._stop()
+            self._stop(is_read_out=True)
             wait_s = min(LONGEST_WAIT_S, 2.0 ** min(self._failures, 10)) * self._random()
             self._failures += 1
             self._try_at_s = self._clock() + wait_s
@@ -111,6 +115,11 @@ class DriverLink:
             raise
         self._failures, self._down = 0, None
         return reading
+
+    def take_xids(self) -> Counter[XidEvent]:
+        """How often the driver told each XID event since this was asked last, also while it hangs."""
+        taken, self._xids = self._xids, Counter()
+        return taken
 
     def close(self) -> None:
         """End the process. Calling it twice is safe, and from another thread than the one that looks."""
@@ -142,6 +151,7 @@ class DriverLink:
         if self.left_behind >= MOST_LEFT_BEHIND:
             raise DriverDown("STUCK", f"{MOST_LEFT_BEHIND} killed driver processes are still in the kernel")
         self._starts += 1
+        self._unfinished.clear()
         try:
             return subprocess.Popen(
                 self._command,
@@ -158,27 +168,55 @@ class DriverLink:
     def _exchange(self, child: subprocess.Popen[bytes], line: bytes, timeout_s: float) -> bytes:
         try:
             _pipe(child.stdin).write(line)
-            return self._read_line(child, timeout_s)
+            return self._read_reply(child, timeout_s)
         except (OSError, ValueError):  # the process ended, or another thread closed this link
             raise DriverDown("EXITED", self._how_it_ended(child)) from None
 
-    def _read_line(self, child: subprocess.Popen[bytes], timeout_s: float) -> bytes:
+    def _read_reply(self, child: subprocess.Popen[bytes], timeout_s: float) -> bytes:
         source = _pipe(child.stdout).fileno()
         poller = select.poll()
         poller.register(source, select.POLLIN)
         deadline_s = time.monotonic() + timeout_s
-        answer = bytearray()
-        while not answer.endswith(b"\n"):
+        answers: list[bytes] = []
+        while not answers:
             left_s = deadline_s - time.monotonic()
             if left_s <= 0 or not poller.poll(left_s * 1000):
                 raise DriverDown("HUNG", f"the driver did not answer within {timeout_s:g} s")
             chunk = os.read(source, _CHUNK)
             if not chunk:
                 raise DriverDown("EXITED", self._how_it_ended(child))
-            answer += chunk
-            if len(answer) > LONGEST_REPLY:
+            answers = self._replies_in(chunk)
+            if len(self._unfinished) > LONGEST_REPLY:
                 raise DriverDown("PROTOCOL", f"the driver process sent a line above {LONGEST_REPLY} bytes")
-        return bytes(answer)
+        if len(answers) > 1:
+            raise DriverDown("PROTOCOL", f"the driver process sent {len(answers)} replies to one request")
+        return answers[0]
+
+    def _replies_in(self, chunk: bytes) -> list[bytes]:
+        """The replies that end in this chunk of what the process writes; XID events among them are kept."""
+        self._unfinished += chunk
+        if b"\n" not in chunk:
+            return []
+        *lines, self._unfinished = self._unfinished.split(b"\n")
+        replies = []
+        for line in map(bytes, lines):
+            event = XidEvent.from_line(line)
+            if event is None:
+                replies.append(line)
+            else:
+                self._xids[event] += 1
+        return replies
+
+    def _read_out(self, child: subprocess.Popen[bytes]) -> None:
+        """Take the XID events that a killed process had written."""
+        source = _pipe(child.stdout).fileno()
+        poller = select.poll()
+        poller.register(source, select.POLLIN)
+        while poller.poll(0):
+            chunk = os.read(source, _CHUNK)
+            if not chunk:
+                return
+            self._replies_in(chunk)
 
     def _how_it_ended(self, child: subprocess.Popen[bytes]) -> str:
         try:
@@ -186,18 +224,20 @@ class DriverLink:
         except subprocess.TimeoutExpired:
             return "the driver process closed its end of the pipe"
 
-    def _stop(self) -> None:
+    def _stop(self, is_read_out: bool = False) -> None:
         """Kill rather than ask: the process keeps no state, and one that hangs would not respond."""
         child, self._child = self._child, None
         if child is None:
             return
         child.kill()
-        _pipe(child.stdin).close()
-        _pipe(child.stdout).close()
         try:
             child.wait(self._reap_s)
         except subprocess.TimeoutExpired:
             self._left_behind.append(child)
+        if is_read_out:
+            self._read_out(child)
+        _pipe(child.stdin).close()
+        _pipe(child.stdout).close()
 
 
 def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:

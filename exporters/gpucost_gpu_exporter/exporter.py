@@ -146,7 +146,12 @@ class GpuExporter:
         found = self._holders.current(now_ns, self._topology)
         holdings = None if found is None else found.holdings
         self._meter.advance(
-            now_ns, reading, self._held_since(holdings), self._owner(now_ns), self._second(now_ns)
+            now_ns,
+            reading,
+            self._held_since(holdings),
+            self._owner(now_ns),
+            self._second(now_ns),
+            self._driver.take_xids(),
         )
         self._holdings = holdings
         self._meter.open(_by_device(holdings))

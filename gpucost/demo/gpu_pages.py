@@ -65,6 +65,7 @@ from gpucost_gpu_exporter.model.readings import (
     GpuSignal,
     InstanceReading,
     SignalSource,
+    XidEvent,
 )
 
 _DRIVER = "580.95.05"
@@ -189,7 +190,7 @@ class _NodeInstant:
             is_over = row["end_ms"] <= self.at_ms
             uuid = row["gpu"].partition("/")[0]
             if row["reason"].startswith(XID.rstrip("0123456789")):
-                self.accounts.xids[uuid, int(row["reason"].rpartition("_")[2])] = 1
+                self.accounts.xids[XidEvent(uuid, int(row["reason"].rpartition("_")[2]))] = 1
                 epochs[uuid] = int(is_over)
             elif not is_over:
                 lost.add(uuid)

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 
 from fastapi import FastAPI
 
-from gpucost.advisor.request.context import AdvisorContext
 from gpucost.api.app import create_app
 from gpucost.cluster.objects.kueue import Workload
 from gpucost.ledger.stores.predictions import WaitPrediction
+from gpucost.service.advisor.advisor_service import AdvisorSnapshot
 from gpucost.service.advisor.wait_predictor import WaitPredictor
 from gpucost.service.settings.api import ApiSettings
 from gpucost.service.wiring.demo_month import REPLAYS, DemoMonth
@@ -54,7 +54,7 @@ def demo_app(run: DemoMonth, settings: ApiSettings | None = None) -> Iterator[Fa
         advising.close()
 
 
-def _no_prediction(workload: Workload, known: AdvisorContext) -> WaitPrediction | None:
+def _no_prediction(workload: Workload, informed: AdvisorSnapshot) -> WaitPrediction | None:
     """The clock stands: no wait would ever end."""
-    del workload, known
+    del workload, informed
     return None

@@ -97,8 +97,9 @@ class WasteEpisode:
     """A claim on GPU time for the waste ledger: ``boards`` GPUs, or parts of them, in ``[start, end)``.
 
     It claims time that pod ``pod_uid`` held on ``node``, or, with an empty ``pod_uid``, time in which
-    ``resource`` had no holder there. ``boards`` None: all there are. Two episodes may claim the same time;
-    ``resolve`` gives every GPU-second to one of them.
+    ``resource`` had no holder there. ``boards`` None: all there are. ``gpus`` are the GPUs or MIG instances
+    (``GPU/instance``) that it is about, each for an equal part, where they are known. Two episodes may claim
+    the same time; ``resolve`` gives every GPU-second to one of them.
     """
 
     waste: Waste
@@ -109,6 +110,7 @@ class WasteEpisode:
     end_ms: int
     boards: float | None = None
     resource: str = ""
+    gpus: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -578,10 +578,8 @@ class Ledger(
 
     def foretell(self, cluster: str, given: Sequence[WaitPrediction]) -> int:
         """Record the first predictions of waits; how many are new. A workload that has one already keeps it.
-
         Predictions that were asked for more than 90 days ago are deleted. Names are cut to what a database
-        can store. Raises InputError for a uid that is empty or not text, and for numbers below 0.
-        """
+        can store. Raises InputError for a uid that is empty or not text, and for numbers below 0."""
         with self._database.write(cluster) as connection:
             return predictions.write(connection, cluster, given, self._now())
 
@@ -593,8 +591,10 @@ class Ledger(
         with self._database.write(cluster) as connection:
             return predictions.score(connection, cluster, started_ms, gone_ms)
 
-    def foretold(self, cluster: str, *, most: int = MOST_FORETOLD) -> tuple[WaitPrediction, ...]:
+    def foretold(
+        self, cluster: str, *, most: int = MOST_FORETOLD, scope: Scope = EVERYTHING
+    ) -> tuple[WaitPrediction, ...]:
         """Predictions of all workloads that still wait, and of the others the ``most`` (1 to 5,000) that
-        asked last; oldest first."""
+        asked last; oldest first. Of the teams in ``scope``."""
         with self._database.read() as connection:
-            return predictions.read(connection, cluster, most)
+            return predictions.read(connection, scope, cluster, most)

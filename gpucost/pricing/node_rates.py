@@ -13,10 +13,10 @@ from gpucost.domain.time import Window
 from gpucost.pricing.price_book import PriceBook
 
 
-def rate_on(node: Node, prices: PriceBook, at_ms: int) -> tuple[Rate | None, str]:
-    """The rate of a GPU on ``node`` at ``at_ms``; without one, why there is none."""
+def rate_on(node: Node, cluster: str, prices: PriceBook, at_ms: int) -> tuple[Rate | None, str]:
+    """The rate of a GPU on ``node`` of ``cluster`` at ``at_ms``; without one, why there is none."""
     facts = NodeFacts(
-        "",
+        cluster,
         node.meta.name,
         parse_product(node.product).model,
         node.boards,

@@ -24,6 +24,7 @@ from gpucost.cluster.views.workload_families import CONTROLLER
 from gpucost.domain.money import NANO
 from gpucost.domain.time import HOUR_MS, MINUTE_MS
 from gpucost.kube.manifests import manifest_of, reread
+from gpucost.reports.live.queues_now import LivePrices
 from tests.advisor.worlds import GPU, NOW, flavor, local_queue, node, overview, queue, state, workload
 from tests.cluster import builders
 from tests.pricing.books import book, price
@@ -58,9 +59,12 @@ def nodes(count: int, gpus: int = 8, **fields: Any) -> list[Node]:
     return [node(f"n{at}", gpus, product=H100, boards=8, **fields) for at in range(count)]
 
 
+_KNOWN = ("prices", "cluster", "run_times", "settings")
+
+
 def knows(*objects: object, **more: Any) -> AdvisorContext:
     """Of a cluster; settings, prices and run times by keyword."""
-    known = {key: more.pop(key) for key in ("prices", "run_times", "settings") if key in more}
+    known = {key: more.pop(key) for key in _KNOWN if key in more}
     settings = known.pop("settings", AdvisorSettings(horizon_hours=48, samples=20))
     return AdvisorContext(overview(*objects, **more), reread, settings=settings, **known)
 
@@ -278,6 +282,17 @@ def test_the_price_follows_the_nodes() -> None:
     assert found.price.per_hour == 16 * 2_500_000_000
     assert (found.price.currency, found.price.run_ms) == ("USD", 2 * HOUR_MS)
     assert found.price.for_run == 80 * NANO
+
+
+def test_a_price_may_be_of_one_cluster() -> None:
+    prices = book(price("2.50"), price("1.00", cluster="basement"))
+    for cluster, nano in (("basement", NANO), ("other", 2_500_000_000)):
+        known = knows(queue("ml", 16), *nodes(2), prices=prices, cluster=cluster)
+        found = advise(job(), known, with_suggestions=False)
+        assert found.price is not None
+        assert found.price.per_hour == 16 * nano
+        live = LivePrices(known.overview, cluster, prices)
+        assert live.gpu_hour(known.state.node_by_name["n0"]) == nano
 
 
 def test_a_model_without_a_price_is_no_zero() -> None:

@@ -29,7 +29,9 @@ from gpucost.domain.time import HOUR_MS
 from gpucost.kube.manifests import manifest_of, reread
 from gpucost.kube.manifests.writer import document_of
 from gpucost.ledger.ledger import Ledger
+from gpucost.ledger.usage.run_history import JobUse
 from gpucost.service.advisor.advisor_service import AdvisorEngine, AdvisorService
+from gpucost.service.advisor.run_history import PastUses
 from tests.advisor import worlds
 from tests.advisor.test_advise import H100
 from tests.advisor.volcano_worlds import queue as volcano_queue
@@ -342,9 +344,42 @@ def test_waits_rest_on_ones_own_runs_and_on_all(ledger: Ledger) -> None:
     assert informed.tenants.teams_of_namespace("nowhere") == frozenset()
 
 
+def used_by_others() -> PastUses:
+    """Runs of the others in the namespace of research: little memory, and few of the SMs."""
+    runs = [
+        JobUse(
+            *("zqvision", "ml", f"zqcodename-{at}", f"u{at}", "H100", 6_144, 81_559.0, 0.1, 1.0, 1.0),
+            *(NOW - (at + 1) * HOUR_MS, NOW - at * HOUR_MS),
+        )
+        for at in range(1, 5)
+    ]
+    return PastUses({("ml", "zqcodename-*"): runs})
+
+
+@pytest.mark.fault(47)
+def test_what_runs_of_others_used_is_told_to_nobody_else(ledger: Ledger) -> None:
+    """Also in a namespace that both use, and by the names of their jobs."""
+    mig = "nvidia.com/mig-1g.10gb"
+    found = advising_of(
+        worlds.state(
+            *(worlds.queue("ml", 1, resources={mig: 4}), worlds.workload("held", "ml", holding=True)),
+            builders.namespace("ml", RESEARCH, uid="namespace/ml"),
+            worlds.node("n1", 1, more={mig: 7}),
+        )
+    )
+    found.learnt.have_used(used_by_others())
+    found.refresh()
+    clients = Clients(create_app(ledger, SETTINGS, now=Clock(), advising=found))
+    whole, own = (answer(each, manifest("zqcodename-7", 1, 1)) for each in (clients.fin, clients.ada))
+    assert "they took 6.4 GB and 10% of the SMs at most" in whole
+    assert "a slice" not in own
+
+
 @pytest.mark.fault(47)
 def test_the_webhook_knows_the_history_of_its_namespace_alone() -> None:
     found, told = advising(0), list[str]()
+    found.learnt.have_used(used_by_others())
+    found.refresh()
 
     def tell(outcome: Any, more: bool) -> bool:
         told.extend(outcome.warnings)
@@ -354,7 +389,7 @@ def test_the_webhook_knows_the_history_of_its_namespace_alone() -> None:
     engine = found.engine
 
     def spy(manifest: Any, known: Any, with_suggestions: bool = True) -> Any:
-        asked.append(known.run_times)
+        asked.append(known)
         return engine.advise(manifest, known, with_suggestions)
 
     found.engine = replace(engine, advise=spy)
@@ -364,7 +399,9 @@ def test_the_webhook_knows_the_history_of_its_namespace_alone() -> None:
     assert told
     assert asked
     assert not [text for text in told if SECRET in text]
-    for run_times in asked:
+    for known in asked:
+        assert known.used(manifest_of(manifest("zqcodename-7"), "", NOW, "default")) is None
+        run_times = known.run_times
         assert run_times.like("zqvision", JOBS[0], 4).basis == "20 ended runs on 3-4 GPUs"
         own = run_times.like("research", "mine", 8)
         assert own.basis == "9 ended runs of team research named mine on 5-8 GPUs"

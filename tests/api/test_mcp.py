@@ -17,6 +17,7 @@ from fastapi.testclient import TestClient
 from gpucost.api.app import create_app
 from gpucost.api.server.errors import LARGEST_CALL
 from gpucost.api.server.rate_limits import RequestGate
+from gpucost.api.server.services import ApiServices
 from gpucost.api.tools.tool_arguments import read_arguments
 from gpucost.api.tools.tool_catalog import INSTRUCTIONS, TOOLS
 from gpucost.ledger.ledger import Ledger
@@ -194,6 +195,8 @@ def test_null_is_as_if_it_were_not_there(app: FastAPI) -> None:
         ("prom", {}, 403, "forbidden"),
         ("ada", {"Origin": "https://evil.example"}, 403, "forbidden"),
         ("ada", {"Origin": "null"}, 403, "forbidden"),
+        ("ada", {"Origin": "http://["}, 403, "forbidden"),
+        (None, {"Origin": "http://["}, 403, "forbidden"),
         ("ada", {"Content-Type": "text/plain"}, 415, "unsupported_media_type"),
         ("ada", {"Accept": "text/html"}, 406, "not_acceptable"),
     ],
@@ -205,6 +208,21 @@ def test_who_and_what_is_refused(
     answer = TestClient(app).post("/mcp", headers=sent, json=CALL)
     assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
     assert MONTH not in answer.text
+
+
+@pytest.mark.parametrize("headers", [{}, {"Origin": "http://["}, {"Origin": "https://evil.example"}])
+def test_what_is_refused_without_a_key_counts_for_its_address(
+    ledger: Ledger, headers: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """With the last answer no line is logged any more."""
+    settings = SETTINGS.model_copy(update={"refused_rate": 1})
+    client = TestClient(create_app(ledger, settings, now=Clock()))
+    services: ApiServices = client.app.state.services  # type: ignore[attr-defined]
+    services.__dict__["gate"] = RequestGate(settings, services.operations, seconds=lambda: 0.0)
+    with caplog.at_level(logging.INFO):
+        found = [client.post("/mcp", headers=headers, json=CALL).status_code for _ in range(70)]
+    assert found == [403 if headers else 401] * 60 + [429] * 10
+    assert len([each for each in caplog.records if each.name.startswith("gpucost")]) == 60
 
 
 def test_only_posts_of_a_known_size_without_a_query(clients: Clients) -> None:

@@ -435,6 +435,7 @@ def test_late_data_for_a_closed_month_is_refused_with_a_proposal(filled: Run, fo
     assert "to correct it, adjust" in result.stderr
 
 
+AWAY = "--source=prometheus:http://127.0.0.1:9"
 WRONG = {
     "month": (("report", "2026-13"), "MONTH: '2026-13'"),
     "team": (("report", "2026-10", "--team", "visoin"), "--team: 'visoin'"),
@@ -460,6 +461,8 @@ WRONG = {
     ),
     "source": (("ingest", "--source", "graphite:x"), "--source: 'graphite:x'"),
     "time": (("ingest", "--from", "yesterday"), "--from: 'yesterday'"),
+    "time of a source that is away": (("ingest", AWAY, "--to", "x"), "--to: 'x'"),
+    "times": (("ingest", AWAY, "--from=2026-10-02", "--to=2026-10-01"), "window: '2026-10-02T00:00:00Z/"),
     "cluster": (("ingest", "--cluster", "x"), "--cluster: 'x'"),
     "amount": (
         ("month", "adjust", "2026-10", "--team=a", "--amount=1e3", "--reason=r", "--reference=t"),
@@ -515,7 +518,7 @@ def test_wrong_prices_and_teams_stop_the_start(run: Run, folder: Path) -> None:
 
 
 def test_a_source_that_does_not_answer_is_exit_code_3(run: Run) -> None:
-    result = run("ingest", "--source", "prometheus:http://127.0.0.1:9")
+    result = run("ingest", AWAY)
     assert result.exit_code == ExitCode.SOURCE
     assert "127.0.0.1:9 cannot be reached: connection refused; is prometheus.url right?" in result.stderr
 

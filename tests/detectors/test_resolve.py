@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -48,6 +49,18 @@ def _pieces(world: World, *drafts: FindingDraft) -> list[tuple[str, str, float, 
     return sorted(
         zip(frame["pod_uid"], frame["waste"], *minutes, frame["boards"], frame["draft"], strict=True)
     )
+
+
+def test_gpus_that_one_claim_names_are_not_claimed_again_by_name() -> None:
+    world = World(60).node("n").pod("p", "n", 0, 60, units=8)
+    broken = draft(replace(claim(Waste.UNAVAILABLE, "n", "p", 10, 40, 1), gpus=("g0",)))
+    idle = draft(replace(claim(Waste.IDLE, "n", "p", 0, 60, 2), gpus=("g0/1", "g1")))
+    assert _pieces(world, idle, broken) == [
+        ("p", "idle", 0, 10, 2, 0),
+        ("p", "idle", 10, 40, 1, 0),
+        ("p", "idle", 40, 60, 2, 0),
+        ("p", "unavailable", 10, 40, 1, 1),
+    ]
 
 
 def test_the_first_bucket_wins_and_the_next_takes_what_is_left() -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from gpucost.detectors.engine.evaluation import RuleSettings, evaluate
 from gpucost.detectors.findings import RuleDetection
 from gpucost.detectors.rule_settings import ScopedSettings, UnhealthyAllocatedSettings
-from gpucost.detectors.rules.unhealthy_allocated import run
+from gpucost.detectors.rules.unhealthy_allocated import NAME, run
 from gpucost.domain.time import MINUTE_MS
 from tests.detectors.case_unhealthy_allocated import broken, health, reported, told
 from tests.detectors.worlds import GPU, World, at
@@ -141,3 +144,17 @@ def test_parts_of_a_divided_gpu() -> None:
     for uid in ("p1", "p2"):
         told(world.pod(uid, "n1", 0, units=50_400, resource=parts), uid, 20, 40, gpu="g0")
     assert minutes_of(world) == {("reported", "p1"): 20 / 2, ("reported", "p2"): 20 / 2}
+
+
+def test_a_broken_gpu_is_not_idle_too_and_no_other_of_its_pod_is() -> None:
+    for tells in (partial(health, reason="xid_79"), partial(health, reason="lost"), None):
+        world = World(600).node("n1").pod("p1", "n1", 0, units=8)
+        for gpu in range(8):
+            world.work("p1", "n1", f"g{gpu}", [0.9] * 12 + [0.9 if gpu else 0.0] * 108)
+        if tells is None:
+            told(world, "p1", 60, gpu="g0")
+        else:
+            tells(world, "g0", 60)
+        (finding,) = evaluate(world.facts(), RuleSettings()).findings
+        assert finding.draft.pattern is NAME
+        assert finding.wasted.board_ms == 540 * MINUTE_MS

@@ -44,6 +44,7 @@ NAMED: Values = {
     "webhookPeers": [{"ipBlock": {"cidr": "10.0.0.0/28"}}],
     "dcgmPeers": [in_namespace("gpu-operator")],
     "kueuePeers": [in_namespace("kueue-system")],
+    "volcanoPeers": [in_namespace("volcano-system")],
     "issuerPeers": [{"ipBlock": {"cidr": "198.51.100.0/24"}}],
     "postgresql": {"peers": [{"ipBlock": {"cidr": "192.0.2.5/32"}}]},
 }
@@ -57,7 +58,10 @@ SWITCHES: dict[str, Values] = {
     "webhook": {"webhook": {"enabled": True, "token": "0123456789abcdef"}},
     "everything asked": {
         "gpuExporter": {"dcgmUrl": "http://$(HOST_IP):9400/metrics"},
-        "queueCollector": {"kueueMetrics": {"enabled": True}},
+        "queueCollector": {
+            "kueueMetrics": {"enabled": True},
+            "settings": {"VOLCANO_METRICS_URL": "http://10.1.2.4:8080/metrics"},
+        },
         "access": {
             "oidc": {"issuer": "https://dex.example.com:5556/dex"},
             "grants": [{"groups": ["platform"], "role": "admin"}],
@@ -235,6 +239,11 @@ EMPTY: list[tuple[str, Values, object]] = [
         {"queueCollector": {"kueueMetrics": {"enabled": True, "url": "https://10.1.2.3:8443"}}},
         [],
     ),
+    (
+        "volcanoPeers",
+        {"queueCollector": {"settings": {"VOLCANO_METRICS_URL": "http://10.1.2.4:8080/metrics"}}},
+        [],
+    ),
     ("postgresql.peers", SWITCHES["postgresql"], []),
     ("issuerPeers", {"access": SWITCHES["everything asked"]["access"]}, []),
     ("apiClients", {"service": {"ingress": {"enabled": True, "host": "gpucost.example.com"}}}, []),
@@ -279,6 +288,18 @@ def test_the_exporter_is_let_out_to_the_port_of_an_address(url: str, port: int, 
     values = {"networkPolicies": {"dcgmPeers": named}, "gpuExporter": {"dcgmUrl": url}}
     rules = one(objects(values), "NetworkPolicy", "gpu-exporter")["spec"]["egress"]
     assert rules[-1] == {"ports": [{"protocol": "TCP", "port": port}], "to": named or [in_namespace("gpu")]}
+
+
+@pytest.mark.parametrize("named", [[], [in_namespace("schedulers")]])
+def test_the_collector_is_let_out_to_schedulers_that_it_asks(named: list[Object]) -> None:
+    url = "http://volcano-scheduler-service.volcano-system.svc:8080/metrics"
+    collector: Values = {"kueueMetrics": {"enabled": True}, "settings": {"VOLCANO_METRICS_URL": url}}
+    values = {"queueCollector": collector, "networkPolicies": {"volcanoPeers": named}}
+    *_, kueue, volcano = one(objects(values), "NetworkPolicy", "queue-collector")["spec"]["egress"]
+    assert kueue == {"ports": [{"protocol": "TCP", "port": 8443}], "to": [in_namespace("kueue-system")]}
+    peers = named or [in_namespace("volcano-system")]
+    assert volcano == {"ports": [{"protocol": "TCP", "port": 8080}], "to": peers}
+    assert len(one(objects({}), "NetworkPolicy", "queue-collector")["spec"]["egress"]) == 2
 
 
 def test_the_service_is_let_out_to_what_it_asks() -> None:

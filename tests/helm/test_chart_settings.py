@@ -15,7 +15,6 @@ from gpucost import __version__
 from gpucost.cli.application import app
 from gpucost.service.settings.loader import load_settings
 from gpucost.service.settings.model import Settings
-from gpucost_gpu_exporter.settings import ExporterSettings
 from gpucost_gpu_exporter.settings import load_settings as load_exporter
 from gpucost_queue_collector.settings import load_settings as load_collector
 from tests.support.helm_chart import (
@@ -177,7 +176,7 @@ def test_exporters_take_their_variables(name: str, tmp_path: Path) -> None:
             folders = {mount["mountPath"] for mount in container["volumeMounts"]}
             assert str(exporter.state_dir) in folders
             asks = scenarios()[name].get("gpuExporter", {}).get("podResources", "acl") != "off"
-            assert (str(ExporterSettings().kubelet_socket.parent) in folders) is asks
+            assert (str(exporter.kubelet_socket.parent) in folders) is asks
         elif workload.endswith("queue-collector"):
             found = variables(container, "GPUCOST_QUEUE_COLLECTOR_")
             key = "GPUCOST_QUEUE_COLLECTOR_METRICS_TOKEN_FILE"
@@ -186,6 +185,19 @@ def test_exporters_take_their_variables(name: str, tmp_path: Path) -> None:
                 found[key] = str(token)
             collector = load_collector(found)
             assert container["ports"][0]["containerPort"] == collector.listen_port
+
+
+def test_the_folder_of_the_kubelets_socket_is_mounted_where_it_is() -> None:
+    socket = "/var/lib/k0s/kubelet/pod-resources/kubelet.sock"
+    values: Values = {"gpuExporter": {"settings": {"KUBELET_SOCKET": socket}}}
+    spec = one(objects(values), "DaemonSet", "gpu-exporter")["spec"]["template"]["spec"]
+    [container] = spec["containers"]
+    exporter = load_exporter(variables(container, "GPUCOST_GPU_EXPORTER_"))
+    folder = str(exporter.kubelet_socket.parent)
+    assert folder == "/var/lib/k0s/kubelet/pod-resources"
+    assert {"name": "pod-resources", "mountPath": folder, "readOnly": True} in container["volumeMounts"]
+    [volume] = [each for each in spec["volumes"] if each["name"] == "pod-resources"]
+    assert volume["hostPath"] == {"path": folder, "type": "Directory"}
 
 
 def commands() -> set[tuple[str, ...]]:

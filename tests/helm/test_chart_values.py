@@ -151,11 +151,17 @@ REFUSED: list[tuple[Values, str, str]] = [
             ("queueCollector.settings.REPLICAS", 2, "queueCollector.replicas"),
             ("queueCollector.settings.LISTEN_PORT", 9000, "probes and monitors"),
             ("queueCollector.settings.KUEUE_METRICS_URL", "http://k", "queueCollector.kueueMetrics"),
+            ("queueCollector.settings.VOLCANO_METRICS_URL", "volcano:8080", "http:// or https://"),
+            ("queueCollector.settings.VOLCANO_METRICS_URL", 8080, "http:// or https://"),
             ("gpuExporter.settings.NODE", "n", "the name of the node"),
             ("gpuExporter.settings.LISTEN_PORT", 9000, "probes and monitors"),
             ("gpuExporter.settings.KUBERNETES", "off", "gpuExporter.kubernetes"),
             ("gpuExporter.settings.PROCESSES", True, "gpuExporter.perProcess"),
             ("gpuExporter.settings.DCGM_URL", "http://d", "gpuExporter.dcgmUrl"),
+            ("gpuExporter.settings.STATE_DIR", "/data", "gpuExporter.stateHostPath"),
+            ("gpuExporter.settings.KUBELET_SOCKET", "kubelet.sock", "the whole path"),
+            ("gpuExporter.settings.KUBELET_SOCKET", "/kubelet.sock", "in a folder"),
+            ("gpuExporter.settings.KUBELET_SOCKET", "/var/../kubelet.sock", "in a folder"),
             ("gpuExporter.settings.SCRAPE_AUTH", "off", "scrapes.token"),
             ("queueCollector.settings.TLS_SELF_SIGNED", True, "scrapes.tls"),
         )
@@ -168,7 +174,20 @@ REFUSED: list[tuple[Values, str, str]] = [
             ("service", {}, "GPUCOST_LEDGER__URL_FILE", "the values below ledger"),
             ("gpuExporter", {}, "GPUCOST_GPU_EXPORTER_NODE", "the name of the node"),
             ("gpuExporter", {"settings": {"INTERVAL": "1s"}}, "GPUCOST_GPU_EXPORTER_INTERVAL", "already"),
+            ("gpuExporter", {}, "GPUCOST_GPU_EXPORTER_STATE_DIR", "gpuExporter.stateHostPath"),
+            (
+                "gpuExporter",
+                {},
+                "GPUCOST_GPU_EXPORTER_KUBELET_SOCKET",
+                "gpuExporter.settings.KUBELET_SOCKET",
+            ),
             ("queueCollector", {}, "GPUCOST_QUEUE_COLLECTOR_REPLICAS", "queueCollector.replicas"),
+            (
+                "queueCollector",
+                {},
+                "GPUCOST_QUEUE_COLLECTOR_VOLCANO_METRICS_URL",
+                "queueCollector.settings.VOLCANO_METRICS_URL",
+            ),
         )
     ),
     *(

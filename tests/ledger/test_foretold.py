@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gpucost.domain.errors import InputError
+from gpucost.domain.scope import Scope
 from gpucost.domain.time import DAY_MS, HOUR_MS
 from gpucost.ledger.ledger import Ledger
 from gpucost.ledger.stores.predictions import KEPT_MS, MOST_FORETOLD, WaitPrediction
@@ -87,6 +88,19 @@ def test_all_that_wait_and_the_newest_of_the_others(ledger: Ledger) -> None:
     for most in (0, MOST_FORETOLD + 1):
         with pytest.raises(InputError, match=r"most.*1 to 5000"):
             ledger.foretold(CLUSTER, most=most)
+
+
+def test_a_reader_gets_the_waits_of_its_teams_and_clusters(ledger: Ledger) -> None:
+    """However many others there are, and however late they asked."""
+    others = [foretold(f"o{number}", team="blue", asked_ms=NOW_MS + 9 + number) for number in range(3)]
+    ledger.foretell(CLUSTER, [foretold(), foretold("w2", asked_ms=NOW_MS + 1), *others])
+    decided = dict.fromkeys(("w1", "o0", "o1", "o2"), NOW_MS + 99)
+    ledger.score_foretold(CLUSTER, started_ms=decided, gone_ms={})
+    red = Scope(frozenset({"red"}))
+    found = ledger.foretold(CLUSTER, most=1, scope=red)
+    assert [each.workload_uid for each in found] == ["w1", "w2"]
+    assert ledger.foretold(CLUSTER, scope=Scope(frozenset())) == ()
+    assert ledger.foretold(CLUSTER, scope=red.within(["beta"])) == ()
 
 
 def test_what_is_older_than_90_days_is_deleted_by_the_next_write(ledger: Ledger, clock: Clock) -> None:

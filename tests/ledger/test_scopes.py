@@ -34,7 +34,7 @@ WITHOUT_SCOPE = {
     **dict.fromkeys(("ingest", "write_batch", "settle", "close_month", "adjust", "write_waste"), WRITES),
     **dict.fromkeys(("save_findings", "foretell", "score_foretold", "fold", "forget", "add_up_days"), WRITES),
     **dict.fromkeys(("identify_nodes", "keep_forecasts", "note"), WRITES),
-    **dict.fromkeys(("frontier", "unassessed", "live_findings", "foretold"), OWN),
+    **dict.fromkeys(("frontier", "unassessed", "live_findings"), OWN),
     "final_waste": "for /metrics, which is bounded where it is answered (gpucost.api.metrics.collector)",
     "rates": "prices by ids that only scoped lines name",
     **dict.fromkeys(("integrity", "verify", "foldable", "folded", "sealable", "free_bytes", "vacuum"), ADMIN),
@@ -90,8 +90,7 @@ SERVED = {
     # Closing is of all; prices by ids of scoped lines; predictions are looked up by jobs of scoped lines.
     "service/reporting/focus_corrections.py": {"month", "rates"},
     "service/reporting/focus_exports.py": {"foretold", "mark", "month", "month_state", "note", "rates"},
-    # Waits of teams that hold something in scoped lines; prices by ids of scoped lines.
-    "service/reporting/jobs_ahead.py": {"foretold"},
+    # Prices by ids of scoped lines.
     "service/reporting/month_forecasts.py": {"keep_forecasts", "rates"},
     # Adjustments are booked by who sees all teams and clusters.
     "service/reporting/invoice_imports.py": {"adjust", "month", "note"},

@@ -19,7 +19,7 @@ from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window, iso, parse_instant
 from gpucost.ledger.db.records import WasteOfWindow
 from gpucost.ledger.ledger import Ledger
-from gpucost.ledger.stores.predictions import WaitPrediction
+from gpucost.ledger.stores.predictions import MOST_FORETOLD, WaitPrediction
 from gpucost.ledger.waste.waste_writer import WASTE_LINES
 from gpucost.reports.digest.week_model import IsoWeek
 from gpucost.reports.month.inputs import TeamAccount
@@ -342,3 +342,22 @@ def test_waits_come_from_what_was_foretold(filled: Ledger) -> None:
     assert blue.waits is not None
     assert (red.waits.started, red.waits.p50_ms, red.waits.waiting) == (1, HOUR_MS, 0)
     assert (blue.waits.started, blue.waits.p50_ms, blue.waits.waiting) == (0, None, 1)
+
+
+def test_waits_of_others_hide_none_of_a_teams(filled: Ledger) -> None:
+    """Of so many only the latest are read, and these are the other team's."""
+    at = parse_instant("2026-10-20T00:00:00Z")
+    told = [
+        WaitPrediction(
+            f"u{uid}", "ml", "a", "cq", team, at + uid, None, None, DAY_MS, started_ms=at + HOUR_MS
+        )
+        for uid, team in enumerate(["red", *["blue"] * MOST_FORETOLD])
+    ]
+    filled.foretell(CLUSTER, told)
+    red, blue = (digesting(filled).week(WEEK, team) for team in ("red", "blue"))
+    assert red is not None
+    assert blue is not None
+    assert red.waits is not None
+    assert blue.waits is not None
+    assert (red.waits.started, red.waits.p50_ms, red.waits.cut) == (1, HOUR_MS, False)
+    assert (blue.waits.started, blue.waits.cut) == (MOST_FORETOLD, True)

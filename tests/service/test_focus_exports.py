@@ -42,6 +42,7 @@ from tests.support.focus_world import (
     TEAMS,
     contracts,
     focus_ledger,
+    free,
     held,
 )
 from tests.support.ledgers import new_ledger
@@ -249,6 +250,89 @@ def test_the_owner_of_a_contract_has_its_purchase_on_the_invoice(ledger: Ledger)
         of_purchase = [row for row in lines if row["ChargeCategory"] == "Purchase"]
         expected = [] if not bills else [("INV-2026-10-red", "1512.000000000")]
         assert [(row["InvoiceId"], row["BilledCost"]) for row in of_purchase] == expected
+
+
+def test_a_payment_is_due_before_the_ledger_begins_and_not_beyond_its_end(tmp_path: Path) -> None:
+    """A day of the ledger, from 5 October on; a payment of the 1st, one of each day, one of the 20th."""
+    terms = """
+version: 1
+currency: USD
+contracts:
+  - {id: first, kind: reservation, start: "2026-10-01T00:00:00Z", end: "2027-10-01T00:00:00Z", gpus: 4,
+     order: 1, recurring: [{amount: 7440, every: month}]}
+  - {id: daily, kind: reservation, start: "2026-10-01T00:00:00Z", end: "2027-10-01T00:00:00Z", gpus: 4,
+     order: 2, recurring: [{amount: 10, every: day}]}
+  - {id: later, kind: reservation, start: "2026-10-20T00:00:00Z", end: "2027-10-01T00:00:00Z", gpus: 4,
+     order: 3, upfront: 99}
+"""
+    book = ContractBook.parse(terms, "contracts.yaml", TEAMS)
+    with Ledger.open(new_ledger(tmp_path / "l.db"), now=lambda: builders.NOW_MS) as ledger:
+        for number in range(4 * 24, 5 * 24):
+            builders.ingest(ledger, builders.hour(number), builders.line(builders.hour(number)))
+
+        def bought() -> dict[str, Decimal]:
+            rows = rows_of(written(FocusExports(ledger, EVERYTHING, "1", book), FocusRequest(MONTH)))
+            return {
+                row["ResourceId"]: Decimal(row["BilledCost"])
+                for row in rows
+                if row["ChargeCategory"] == "Purchase"
+            }
+
+        assert bought() == {"first": 7440, "daily": 50}
+        ledger.close_month(MONTH, author="ada", min_coverage=Fraction(0), reason="a test")
+        assert bought() == {"first": 7440, "daily": 310, "later": 99}
+
+
+def test_what_contracts_paid_for_gpus_without_a_price_is_known(tmp_path: Path) -> None:
+    """Three of four GPUs without a price are reserved; beyond four hours of another model, hours have a price
+    that the contract says."""
+    terms = """
+version: 1
+currency: USD
+contracts:
+  - {id: b300, kind: reservation, scope: {models: [B300]}, start: "2026-10-01T00:00:00Z",
+     end: "2026-10-02T00:00:00Z", gpus: 3, upfront: 96.000000001, owner: green}
+  - {id: l4, kind: neocloud, scope: {models: [L4]}, start: "2026-10-01T00:00:00Z",
+     end: "2026-10-02T00:00:00Z", gpu_hours: 4, per: term, price: 0.5, overage_price: 0.7}
+"""
+    book = ContractBook.parse(terms, "contracts.yaml", TEAMS)
+    with Ledger.open(new_ledger(tmp_path / "l.db"), now=lambda: builders.NOW_MS) as ledger:
+        for number in range(3):
+            window = builders.hour(number)
+            rows = [
+                held(window, "b", Fraction(2 + number), "red", "train", model="B300", rate_id=""),
+                free(window, "b", Fraction(1), model="B300", rate_id=""),
+                held(window, "a", Fraction(2), "blue", "serve", model="L4", rate_id=""),
+            ]
+            rows = [row | {"unpriced_ms": row["board_ms"]} for row in rows]
+            builders.ingest(ledger, window, *rows, rates=RATES)
+        report = CommitmentReporting(ledger, EVERYTHING).report(book, MONTH.window)
+        assert report is not None
+        exports = FocusExports(ledger, EVERYTHING, "1", book)
+        request = FocusRequest(MONTH, FocusVersion.V1_4, unpriced="null")
+        rows = [row for row in rows_of(written(exports, request)) if row["ChargeCategory"] == "Usage"]
+        assert nano(rows, "EffectiveCost") == report.total.effective_nano
+        names = ("BilledCost", "EffectiveCost", "ContractedCost", "CommitmentDiscountQuantity")
+        draws = {
+            (row["ResourceId"][-4:], row["x_Bucket"], row["x_CommitmentDraw"]): [row[name] for name in names]
+            for row in rows
+        }
+        assert draws == {
+            ("B300", "held", "used"): ["0.000000000", "10.666666666", "", "8.0"],
+            ("B300", "unallocated", "idle"): ["0.000000000", "1.333333334", "", "1.0"],
+            ("B300", "held", "on_demand"): [""] * 4,
+            ("B300", "unallocated", "on_demand"): [""] * 4,
+            ("a/L4", "held", "used"): ["0.000000000", "2.000000000", "", "4.0"],
+            ("a/L4", "held", "overage"): ["1.400000000", "1.400000000", "", ""],
+        }
+        applied = [row for row in rows if row["x_CommitmentDraw"] in ("used", "idle")]
+        assert all(row["ContractApplied"] for row in applied)
+        invoices = rows_of(written(exports, request, _INVOICES))
+        assert {row["InvoiceDetailId"]: row["BilledCost"] for row in invoices} == {
+            "INV-2026-10-blue/Usage/L4/": "1.400000000",
+            "INV-2026-10-green/Purchase/b300/purchase": "96.000000001",
+            "INV-2026-10-red/Usage/B300/": "",
+        }
 
 
 def _first(rows: list[dict[str, str]], **wanted: str) -> dict[str, str]:

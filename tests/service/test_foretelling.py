@@ -11,8 +11,7 @@ import pytest
 
 from gpucost.advisor.advise import advise
 from gpucost.advisor.explanation.job_explanation import explain
-from gpucost.advisor.request.context import AdvisorContext
-from gpucost.attribution.teams import TeamRules
+from gpucost.attribution.teams import TeamFile, TeamRule, TeamRules
 from gpucost.cluster.objects.jobs import JobManifest
 from gpucost.cluster.objects.kueue import Workload
 from gpucost.cluster.objects.state import ClusterState
@@ -36,14 +35,16 @@ from gpucost.ledger.ledger import Ledger
 from gpucost.ledger.stores.predictions import WaitPrediction
 from gpucost.service.advisor import wait_predictor
 from gpucost.service.advisor.advisor_cache import PredictionOutcome, given_of, outcome_of
-from gpucost.service.advisor.advisor_service import AdvisorEngine, AdvisorService
-from gpucost.service.advisor.wait_predictor import WaitPredictor, predict_wait
+from gpucost.service.advisor.advisor_service import AdvisorEngine, AdvisorService, AdvisorSnapshot
+from gpucost.service.advisor.wait_predictor import PredictWait, WaitPredictor, predict_wait
 from gpucost.service.detection.finding_records import record_of
 from tests.advisor import worlds
 from tests.advisor.worlds import NOW
 from tests.ledger.builders import hour, ingest, line
 
 CLUSTER = "c"
+BY_LABEL = TeamRules.default()
+BY_NAMESPACE = TeamRules(TeamFile(version=1, rules=(TeamRule(team_from="namespace"),)))
 
 
 @dataclass
@@ -93,16 +94,17 @@ def ledger(sqlite_url: str) -> Iterator[Ledger]:
 def service(
     ledger: Ledger,
     *objects: object,
-    ask: Callable[[Workload, AdvisorContext], WaitPrediction | None] = predict_wait,
+    ask: PredictWait = predict_wait,
     seconds: Callable[[], float] = lambda: 0.0,
+    rules: TeamRules = BY_LABEL,
     **options: Any,
 ) -> Service:
     watched, asked = Watched(worlds.state(*objects)), list[str]()
-    found = AdvisorService(watched, AdvisorEngine(advise, explain, manifest_of, reread), TeamRules.default())
+    found = AdvisorService(watched, AdvisorEngine(advise, explain, manifest_of, reread), rules)
 
-    def recorded(workload: Workload, known: AdvisorContext) -> WaitPrediction | None:
+    def recorded(workload: Workload, informed: AdvisorSnapshot) -> WaitPrediction | None:
         asked.append(workload.meta.name)
-        return ask(workload, known)
+        return ask(workload, informed)
 
     loop = WaitPredictor(
         found,
@@ -161,6 +163,15 @@ def test_a_wait_is_foretold_once_and_scored_when_it_started(ledger: Ledger) -> N
     found.turn()
     assert found.advising.status.scores() == {"held_p50": 1}, "scored once"
     assert found.advising.learnt.calibration("ml").p50.held == 1
+
+
+@pytest.mark.parametrize(("rules", "team"), [(BY_LABEL, "red"), (BY_NAMESPACE, "ml")])
+def test_the_team_of_a_wait_is_by_the_team_rules(ledger: Ledger, rules: TeamRules, team: str) -> None:
+    """Its author may write any label."""
+    asks = waiting()
+    asks = replace(asks, meta=replace(asks.meta, labels={**asks.meta.labels, "team": "red"}))
+    (given,) = service(ledger, *full(asks), rules=rules).turn()
+    assert given.team == team
 
 
 def test_what_became_of_waits_corrects_what_is_told(ledger: Ledger) -> None:
@@ -258,10 +269,10 @@ def test_people_are_served_first(ledger: Ledger) -> None:
 
 
 def test_failures_are_counted_and_end_nothing(ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:
-    def ask(workload: Workload, known: AdvisorContext) -> WaitPrediction | None:
+    def ask(workload: Workload, informed: AdvisorSnapshot) -> WaitPrediction | None:
         if workload.meta.name == "w00":
             raise ZeroDivisionError
-        return predict_wait(workload, known)
+        return predict_wait(workload, informed)
 
     found = service(ledger, *full(numbered(0), numbered(1)), ask=ask)
     found.turn()

@@ -11,7 +11,7 @@ import pytest
 from gpucost.attribution.frames import empty_frame
 from gpucost.cluster.objects.jobs import JobObject
 from gpucost.cluster.objects.kueue import Workload
-from gpucost.cluster.objects.pods import PodDisruption, PodPhase
+from gpucost.cluster.objects.pods import Pod, PodDisruption, PodPhase
 from gpucost.cluster.objects.state import ClusterState, CollectionStatus
 from gpucost.contract.frames import DEMAND, EVICTIONS
 from gpucost.domain.time import HOUR_MS, MINUTE_MS
@@ -31,6 +31,10 @@ def job(**fields: Any) -> JobObject:
     return replace(builders.job("train", pod_sets=(pod_set(count=2, gpus=8),)), **fields)
 
 
+def of(found: JobObject | Pod) -> tuple[str, str]:
+    return found.meta.namespace, found.meta.uid
+
+
 def workload(reason: str, **conditions: Any) -> Workload:
     """Of ``train``: it waited for ten minutes, ran for an hour, and was evicted."""
     evicted = {"Evicted": condition(True, reason, since_ms=T0 + HOUR_MS)} if reason else {}
@@ -48,7 +52,7 @@ def workload(reason: str, **conditions: Any) -> Workload:
     ],
 )
 def test_a_job_by_its_own_status(found: JobObject, ending: JobEnding, reason: str) -> None:
-    assert end_in_cluster(state(found), found.meta.uid, "Job") == JobEndFacts(ending, reason)
+    assert end_in_cluster(state(found), *of(found), "Job") == JobEndFacts(ending, reason)
 
 
 @pytest.mark.parametrize(
@@ -60,17 +64,33 @@ def test_a_job_by_its_own_status(found: JobObject, ending: JobEnding, reason: st
 )
 def test_a_job_that_kueue_took_the_quota_of(reason: str, ending: JobEnding, words: str) -> None:
     found = job(is_suspended=True)
-    end = end_in_cluster(state(found, workload(reason)), found.meta.uid, "Job")
+    end = end_in_cluster(state(found, workload(reason)), *of(found), "Job")
     assert (end.ending, end.reason) == (ending, words)
     done = replace(found, ended_ms=T0)
-    assert end_in_cluster(state(done, workload(reason)), found.meta.uid, "Job").ending is JobEnding.SUCCEEDED
+    assert end_in_cluster(state(done, workload(reason)), *of(found), "Job").ending is JobEnding.SUCCEEDED
+
+
+def test_a_workload_of_another_namespace_says_nothing_of_a_job() -> None:
+    """Whoever makes one may name any uid as its owner's. Of several the newest that is not over counts."""
+    found, own = job(is_suspended=True), workload("Preempted")
+
+    def beside(name: str, **values: Any) -> Workload:
+        return replace(own, meta=replace(own.meta, name=name, uid=name, **values))
+
+    others = replace(workload("PodsReadyTimeout"), meta=beside("x", namespace="evil").meta)
+    over = replace(beside("y", created_ms=T0 + HOUR_MS), conditions={"Finished": condition(True)})
+    for workloads in ([others, own, over], [over, own, others]):
+        end = end_in_cluster(state(found, *workloads), *of(found), "Job")
+        assert end.ending is JobEnding.PREEMPTED
+    alone = end_in_cluster(state(found, others), *of(found), "Job")
+    assert (alone.ending, alone.waited_ms) == (JobEnding.STOPPED, None)
 
 
 def test_the_wait_is_from_the_queue_to_the_admission() -> None:
     admitted = {type_: condition(True, since_ms=T0 + 600_000) for type_ in ("QuotaReserved", "Admitted")}
     found = job(ended_ms=T0 + HOUR_MS)
     known = state(found, replace(workload("", **admitted), meta=replace(workload("").meta, created_ms=T0)))
-    assert end_in_cluster(known, found.meta.uid, "Job").waited_ms == 10 * MINUTE_MS
+    assert end_in_cluster(known, *of(found), "Job").waited_ms == 10 * MINUTE_MS
 
 
 def test_a_pod_by_its_phase_and_by_what_disrupted_it() -> None:
@@ -83,12 +103,12 @@ def test_a_pod_by_its_phase_and_by_what_disrupted_it() -> None:
         ({"phase": PodPhase.RUNNING}, JobEnding.UNKNOWN),
     ):
         known = ClusterState(T0, pods={alone.meta.uid: replace(alone, **fields)})  # type: ignore[arg-type]
-        assert end_in_cluster(known, alone.meta.uid, "Pod").ending is ending
+        assert end_in_cluster(known, *of(alone), "Pod").ending is ending
 
 
 def test_a_job_that_is_not_there_is_gone_only_where_all_of_its_kind_were_read() -> None:
     read = CollectionStatus("v1", synced=True)
-    assert end_in_cluster(state(), "uid", "Job") == NO_END
+    assert end_in_cluster(state(), "ml", "uid", "Job") == NO_END
     for collections, kind, ending in (
         ({"jobs.batch": read}, "Job", JobEnding.GONE),
         ({"jobs.batch": replace(read, synced=False)}, "Job", JobEnding.UNKNOWN),
@@ -98,14 +118,14 @@ def test_a_job_that_is_not_there_is_gone_only_where_all_of_its_kind_were_read() 
         ({"jobs.batch": read, "pods": read}, "Other", JobEnding.UNKNOWN),
         ({"jobs.batch": read}, "no kind", JobEnding.UNKNOWN),
     ):
-        assert end_in_cluster(state(collections=collections), "uid", kind).ending is ending, kind
+        assert end_in_cluster(state(collections=collections), "ml", "uid", kind).ending is ending, kind
 
 
 def test_only_jobs_of_the_watched_cluster_are_looked_up() -> None:
     found = job(ended_ms=T0)
     ends = ends_in("east", state(found))
-    assert ends("east", found.meta.uid, "Job").ending is JobEnding.SUCCEEDED
-    assert ends("west", found.meta.uid, "Job") == ends_in("east", None)("east", "x", "Job") == NO_END
+    assert ends("east", *of(found), "Job").ending is JobEnding.SUCCEEDED
+    assert ends("west", *of(found), "Job") == ends_in("east", None)("east", "ml", "x", "Job") == NO_END
 
 
 def evictions(*rows: dict[str, Any]) -> pd.DataFrame:

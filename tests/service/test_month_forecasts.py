@@ -157,7 +157,7 @@ def test_jobs_that_run_or_wait_at_the_ledgers_end_are_counted(tmp_path: Path) ->
         reporting = ReportService(ledger, "test", {})
         before = month_forecast(reporting, EVERYTHING, MONTH, UNTIL_MS)
         asked_ms, p50_ms = UNTIL_MS - HOUR_MS, 2 * DAY_MS + HOUR_MS
-        wait = WaitPrediction("w", "n", "job-x", "q", "", asked_ms, p50_ms, None, 7 * DAY_MS, gpus=24)
+        wait = WaitPrediction("w", "n", "job-x", "q", "team-00", asked_ms, p50_ms, None, 7 * DAY_MS, gpus=24)
         ledger.foretell("c", [wait])
         found = month_forecast(reporting, EVERYTHING, MONTH, UNTIL_MS)
         hidden = month_forecast(reporting, Scope(frozenset({"others"})), MONTH, UNTIL_MS)
@@ -176,6 +176,48 @@ def test_jobs_that_run_or_wait_at_the_ledgers_end_are_counted(tmp_path: Path) ->
     rest = cost_ahead([float(DAILY)] * 39 + [24.0 * DAILY], 21, ahead)
     assert found.total.expected_nano == found.teams[0].expected_nano == 33 * DAILY + round(rest)
     assert (before.total.expected_nano or 0) < 33 * DAILY + round(rest)
+
+
+@pytest.mark.parametrize("own_gpus", [0, 8])
+def test_what_another_team_does_changes_no_forecast_of_a_team(tmp_path: Path, own_gpus: int) -> None:
+    """Teams go by namespace: the other one labels its pods and jobs as it likes, also as this team does."""
+    asked_ms, own, found = UNTIL_MS - HOUR_MS, Scope(frozenset({"team-00"})), []
+    waits = [
+        WaitPrediction(team, team, "job-x", "q", team, asked_ms, DAY_MS, None, 7 * DAY_MS, gpus=gpus)
+        for team, gpus in (("team-00", own_gpus), ("team-01", 800))
+        if gpus
+    ]
+    for name, label, kept in (("apart", "one", waits[:-1]), ("alike", "zero", waits)):
+        (tmp_path / name).mkdir()
+        with filled(tmp_path / name, Window(FIRST_MS, FIRST_MS + DAY_MS)) as ledger:
+            for day, window in enumerate(Window(FIRST_MS + DAY_MS, UNTIL_MS).split(DAY_MS), 1):
+                lines = lines_of(window, 16, 6 * day, 2)
+                ingest(
+                    ledger,
+                    window,
+                    lines.assign(team_label=lines["team"].map({"team-00": "zero"}).fillna(label)),
+                )
+            ledger.foretell("c", kept)
+            found.append(month_forecast(ReportService(ledger, "test", {}), own, MONTH, UNTIL_MS))
+    apart, alike = found
+    assert apart == alike
+    assert apart is not None
+    assert (apart.waiting_jobs, apart.not_counted) == (
+        (1, "") if own_gpus else (0, "waiting jobs: no start is foretold")
+    )
+
+
+def test_what_a_team_waits_for_without_a_price_is_said_to_that_team(tmp_path: Path) -> None:
+    """It has held nothing of late, so that nothing says what its GPUs cost."""
+    with filled(tmp_path, Window(FIRST_MS, UNTIL_MS)) as ledger:
+        asked_ms = UNTIL_MS - HOUR_MS
+        ledger.foretell(
+            "c", [WaitPrediction("w", "n", "j", "q", "new", asked_ms, DAY_MS, None, 7 * DAY_MS, gpus=8)]
+        )
+        reporting = ReportService(ledger, "test", {})
+        found = [work_ahead(reporting, Scope(frozenset({team}))).not_counted for team in ("new", "team-00")]
+    assert found[0] == "1 waiting jobs: their team has held nothing of late"
+    assert found[1] == "waiting jobs: no start is foretold"
 
 
 def test_what_owned_gpus_cost_is_known(tmp_path: Path) -> None:

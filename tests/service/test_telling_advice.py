@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pytest
 
 from gpucost.advisor.model.answers import AdviceSubject, Explanation, SchedulingLayer
 from gpucost.advisor.request.context import AdvisorContext
+from gpucost.advisor.wait.run_times import PastRun, RunTimes
 from gpucost.cluster.objects.kueue import Workload
 from gpucost.cluster.objects.state import ClusterState
 from gpucost.domain.time import HOUR_MS, MINUTE_MS
@@ -26,9 +27,10 @@ class Explainer(SmallEngine):
     """Explains workloads too; ``helps`` says whether a change would."""
 
     helps: bool = True
+    histories: list[RunTimes] = field(default_factory=list)
 
     def explain(self, kind: str, namespace: str, name: str, known: AdvisorContext) -> Explanation | None:
-        del known
+        self.histories.append(known.run_times)
         self.asked.append((name, True))
         found = advice(AdviceSubject(kind, namespace, name, f"{name}-uid"))
         actions = found.suggestions if self.helps else ()
@@ -101,6 +103,18 @@ def test_the_owning_team_reads_no_name_of_another() -> None:
     assert mine.team == "research"
     assert "their-secret" not in str(mine.message)
     assert "their-secret" in str(mine.full)
+
+
+def test_it_rests_on_the_history_of_the_owning_team() -> None:
+    world = World()
+    world.advising._history = RunTimes([PastRun("vision", "their-secret", 8, HOUR_MS)] * 3)
+    world.become(MINE, THEIRS)
+    assert len(world.at(T0 + WAITED_MS)) == 2
+    bases = {each.like("vision", "their-secret", 8).basis for each in world.engine.histories}
+    assert bases == {
+        "3 ended runs on 5-8 GPUs",
+        "3 ended runs of team vision named their-secret on 5-8 GPUs",
+    }
 
 
 def test_what_is_nobodys_is_told_to_those_who_see_all() -> None:

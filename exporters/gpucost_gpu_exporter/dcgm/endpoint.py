@@ -24,7 +24,6 @@ from gpucost_gpu_exporter.model.readings import (
     GpuReading,
     InstanceReading,
     NodeReading,
-    ReadingPart,
 )
 
 _LOGGER = logging.getLogger(__name__)
@@ -167,7 +166,7 @@ class DcgmSecondSource:
         self._endpoint = endpoint
         self._now: EndpointSnapshot = endpoint.snapshot()
         self._why_down = next(iter(self._now.failures), "starting")
-        self._counted: dict[tuple[str, int], int] = {}
+        self._counted: dict[str, Counter[int]] = {}
 
     def look(self) -> None:
         """Take the values known now."""
@@ -183,12 +182,12 @@ class DcgmSecondSource:
         return SecondSource(
             ratio=lambda device, signal: known.ratio(device, signal, now_ns),
             energy_mj=lambda uuid: known.energy_mj(uuid, now_ns),
+            take_xids=self._take_xids,
         )
 
     def filled(self, reading: NodeReading, now_ns: int) -> NodeReading:
-        """``reading`` with memory and XID events where NVML has none."""
-        risen = self._risen()
-        return replace(reading, boards=tuple(self._board(board, risen, now_ns) for board in reading.boards))
+        """``reading`` with memory where NVML has none."""
+        return replace(reading, boards=tuple(self._board(board, now_ns) for board in reading.boards))
 
     def lacks(self) -> Iterator[MissingPart]:
         """That the endpoint is down, and which of its values contradict themselves."""
@@ -207,16 +206,14 @@ class DcgmSecondSource:
     def dropped(self) -> Mapping[str, int]:
         return self._now.dropped
 
-    def _board(self, board: GpuReading, risen: Mapping[str, list[int]], now_ns: int) -> GpuReading:
+    def _board(self, board: GpuReading, now_ns: int) -> GpuReading:
         if board.lost:
             return board
         instances = tuple(
             self._with_memory(instance, DeviceKey(board.uuid, str(instance.gpu_instance)), now_ns)
             for instance in board.instances
         )
-        xids = tuple(risen.get(board.uuid, ())) if ReadingPart.XID in board.missing else board.xids
-        board = replace(board, instances=instances, xids=xids)
-        return self._with_memory(board, DeviceKey(board.uuid), now_ns)
+        return self._with_memory(replace(board, instances=instances), DeviceKey(board.uuid), now_ns)
 
     def _with_memory(self, read: R, key: DeviceKey, now_ns: int) -> R:
         if read.memory_used_bytes is not None:
@@ -224,12 +221,11 @@ class DcgmSecondSource:
         memory = self._now.known.memory(key, now_ns)
         return replace(read, memory_used_bytes=memory.used_bytes, memory_total_bytes=memory.total_bytes)
 
-    def _risen(self) -> dict[str, list[int]]:
-        """XID codes that newly showed since the last collection, by GPU."""
-        risen: dict[str, list[int]] = {}
-        counts = {place: events.count for place, events in self._now.known.xids.items()}
-        for (uuid, code), count in counts.items():
-            before = self._counted.get((uuid, code), 0)
-            risen.setdefault(uuid, []).extend([code] * (count - before))
-        self._counted = counts
+    def _take_xids(self, uuid: str) -> Mapping[int, int]:
+        """How often each XID code newly showed on a GPU since this was asked last."""
+        counts = Counter(
+            {code: events.count for (gpu, code), events in self._now.known.xids.items() if gpu == uuid}
+        )
+        risen = counts - self._counted.get(uuid, Counter())
+        self._counted[uuid] = counts
         return risen

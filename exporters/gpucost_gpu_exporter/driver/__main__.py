@@ -1,4 +1,7 @@
-"""The loop of the driver process: a request in, one read of all GPUs, a reply out; ends when stdin does."""
+"""The loop of the driver process: a request in, one read of all GPUs, a reply out; ends when stdin does.
+
+XID events go out between the replies, as they happen.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,13 @@ import json
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterable
 from typing import IO, Any
 
 from gpucost_gpu_exporter.driver.calls import NvmlFailure
 from gpucost_gpu_exporter.driver.node import NvmlNode
+from gpucost_gpu_exporter.model.readings import XidEvent
 
 _PR_SET_PDEATHSIG = 1
 
@@ -21,16 +26,17 @@ def serve(requests: Iterable[bytes], replies: IO[str]) -> int:
 
     A request is ``{"now_ns": …, "processes": …}``; the first may carry ``"resume"``, as in the reply before.
     """
+    lines = WholeLines(replies)
     node: NvmlNode | None = None
     for line in requests:
         request = json.loads(line)
         try:
-            node = node or NvmlNode(request.get("resume", {}))
+            node = node or NvmlNode(request.get("resume", {}), lines.tell)
             reading = node.look(request["now_ns"], request["processes"])
         except NvmlFailure as failure:
-            _send(replies, {"error": {"code": failure.code, "text": str(failure.__cause__ or failure)}})
+            lines.send({"error": {"code": failure.code, "text": str(failure.__cause__ or failure)}})
             return 1
-        _send(replies, {"reading": reading.to_json(), "resume": node.resume()})
+        lines.send({"reading": reading.to_json(), "resume": node.resume()})
     return 0
 
 
@@ -53,9 +59,21 @@ def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _send(replies: IO[str], message: dict[str, Any]) -> None:
-    replies.write(json.dumps(message, separators=(",", ":")) + "\n")
-    replies.flush()
+class WholeLines:
+    """Messages of several threads, each a line that no other tears."""
+
+    def __init__(self, replies: IO[str]) -> None:
+        self._replies = replies
+        self._lock = threading.Lock()
+
+    def send(self, message: dict[str, Any]) -> None:
+        line = json.dumps(message, separators=(",", ":")) + "\n"
+        with self._lock:
+            self._replies.write(line)
+            self._replies.flush()
+
+    def tell(self, event: XidEvent) -> None:
+        self.send(event.to_json())
 
 
 if __name__ == "__main__":

@@ -43,14 +43,11 @@ class DriverGone(NvmlFailure):
 
 @dataclass(slots=True)
 class DriverLook:
-    """One look at the node: the parent's clock, what is asked for, and what happened since the last one.
-
-    ``xids`` are the codes of new events by UUID; ``dropped`` counts readings thrown away, by reason.
-    """
+    """One look at the node: the parent's clock and what is asked for; ``dropped`` counts readings thrown
+    away, by reason."""
 
     now_ns: int
     processes: bool
-    xids: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     dropped: Counter[str] = field(default_factory=Counter)
 
     def drop(self) -> None:

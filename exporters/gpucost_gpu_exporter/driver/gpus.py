@@ -325,10 +325,10 @@ class NvmlGpu:
         """The reading of the GPU now. ``no_xids`` is why its events cannot be collected, else empty."""
         missing = {ReadingPart.XID.value: no_xids} if no_xids else {}
         try:
-            return self._read(look, missing) if not self.lost else self._lost(look)
+            return self._read(look, missing) if not self.lost else self._lost()
         except Exception as error:
             self.lost = self._mishaps.code(self.uuid, error)
-            return self._lost(look)
+            return self._lost()
 
     def _identify(self, handle: Any) -> None:
         """Reads identity once; a value that is refused is read again the next time that GPUs are listed."""
@@ -358,21 +358,19 @@ class NvmlGpu:
                 missing, ReadingPart.THROTTLING, self._throttling.measure, look, self._handle
             )
             or {},
-            xids=look.xids.get(self.uuid, ()),
             activity={} if is_mig else self._activity(look, missing),
             instances=self._instances.read(look, self._handle, missing) if is_mig else (),
             processes=self._processes(look, missing) if look.processes and not is_mig else None,
             missing=missing,
         )
 
-    def _lost(self, look: DriverLook) -> GpuReading:
+    def _lost(self) -> GpuReading:
         return GpuReading(
             uuid=self.uuid,
             minor=self._minor,
             product=self._product,
             pci_bus_id=self._pci_bus_id,
             lost=self.lost,
-            xids=look.xids.get(self.uuid, ()),
         )
 
     def _activity(self, look: DriverLook, missing: Missing) -> dict[str, SignalActivity]:

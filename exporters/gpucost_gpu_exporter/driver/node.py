@@ -1,14 +1,14 @@
 """All GPUs of the node: finding them, keeping them, one look at all of them; and their XID events.
 
 ``XidEvents`` collects the events in a thread of its own: the driver hands each out once, in a call that
-blocks.
+blocks. They are told from there, beside the looks: an event can be why a look hangs.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from ctypes import c_void_p, cast
 from dataclasses import dataclass
@@ -27,18 +27,17 @@ from gpucost_gpu_exporter.driver.calls import (
     call,
 )
 from gpucost_gpu_exporter.driver.gpus import NvmlGpu
-from gpucost_gpu_exporter.model.readings import GpuReading, NodeReading
+from gpucost_gpu_exporter.model.readings import GpuReading, NodeReading, XidEvent
 
 _WAIT_MS = 1000
 _PAUSE_S = 1.0
 
 
 class XidEvents:
-    """Codes since they were last drained. A GPU is registered early: once lost it can no longer be."""
+    """Tells each event, in a thread of its own. A GPU is registered early: once lost it can no longer be."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._codes: dict[str, list[int]] = {}
+    def __init__(self, tell: Callable[[XidEvent], None]) -> None:
+        self._tell = tell
         self._uuids: dict[int | None, str] = {}
         self._refused: dict[str, str] = {}
         self._set: Any = None
@@ -65,12 +64,6 @@ class XidEvents:
         """Why the events of a GPU cannot be collected; empty when they can."""
         return self._refused.get(uuid, "")
 
-    def drain(self) -> dict[str, tuple[int, ...]]:
-        """The codes since the call before, by UUID, one entry per event."""
-        with self._lock:
-            codes, self._codes = self._codes, {}
-        return {uuid: tuple(found) for uuid, found in codes.items()}
-
     def _collect(self) -> None:
         while True:
             try:
@@ -82,10 +75,9 @@ class XidEvents:
                 if failure.code != "TIMEOUT":
                     time.sleep(_PAUSE_S)
                 continue
-            if event.eventType == pynvml.nvmlEventTypeXidCriticalError:
-                uuid = self._uuids.get(_address(event.device), "")
-                with self._lock:
-                    self._codes.setdefault(uuid, []).append(event.eventData)
+            uuid = self._uuids.get(_address(event.device))
+            if uuid and event.eventType == pynvml.nvmlEventTypeXidCriticalError:
+                self._tell(XidEvent(uuid, event.eventData))
 
 
 def _address(handle: Any) -> int | None:
@@ -112,10 +104,11 @@ class NvmlNode:
     GPU that was lost before its UUID was ever known is reported under the name of its place, ``pci:…`` or
     ``index:…``, for as long as it stays lost.
 
-    ``resume`` gives the driver's time of the last sample that an earlier process saw, by UUID.
+    ``resume`` gives the driver's time of the last sample that an earlier process saw, by UUID; ``tell`` is
+    called with each XID event, in another thread.
     """
 
-    def __init__(self, resume: Mapping[str, int]) -> None:
+    def __init__(self, resume: Mapping[str, int], tell: Callable[[XidEvent], None]) -> None:
         call(pynvml.nvmlInit)
         self._resume = resume
         self._driver_version: str = call(pynvml.nvmlSystemGetDriverVersion)
@@ -125,14 +118,14 @@ class NvmlNode:
         self._mishaps = GpuErrorGuard()
         self._listed_ns: int | None = None
         self._gpm = GpmSampler()
-        self._events = XidEvents()
+        self._events = XidEvents(tell)
 
     def look(self, now_ns: int, processes: bool) -> NodeReading:
         """Read every GPU. Raises NvmlFailure when there is no GPU to read, DriverGone among them."""
         if self._is_listing_due(now_ns):
             self._list_boards()
             self._listed_ns = now_ns
-        look = DriverLook(now_ns, processes, self._events.drain())
+        look = DriverLook(now_ns, processes)
         boards = tuple(board.look(look, self._events.missing(uuid)) for uuid, board in self._boards.items())
         self._gpm.forget_others(now_ns)
         return NodeReading(self._driver_version, boards + self._unnamed, dict(look.dropped))

@@ -11,6 +11,7 @@ drift from the whole. A measure that was never observed is absent, not 0.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -27,6 +28,7 @@ from gpucost_gpu_exporter.model.holdings import (
     PodRef,
     dyadic,
 )
+from gpucost_gpu_exporter.model.readings import XidEvent
 
 NO_POD = PodRef("", "", "")
 
@@ -183,7 +185,7 @@ class GpuAccounts:
     retired: dict[DeviceKey, dict[GpuMeasure, int]] = field(default_factory=dict)
     pods: dict[PodRef, PodLife] = field(default_factory=dict)
     throttled_ns: dict[tuple[str, str], int] = field(default_factory=dict)
-    xids: dict[tuple[str, int], int] = field(default_factory=dict)
+    xids: Counter[XidEvent] = field(default_factory=Counter)
 
     def add(
         self, gpu: DeviceKey, measure: GpuMeasure, base: int, shares: Mapping[CounterRow, int | Fraction]
@@ -246,7 +248,7 @@ class GpuAccounts:
             retired={gpu: dict(amounts) for gpu, amounts in self.retired.items()},
             pods={pod: PodLife(*life.times) for pod, life in self.pods.items()},
             throttled_ns=dict(self.throttled_ns),
-            xids=dict(self.xids),
+            xids=Counter(self.xids),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -277,7 +279,7 @@ class GpuAccounts:
             retired={DeviceKey(uuid, gi): _amounts(amounts) for uuid, gi, amounts in found["retired"]},
             pods={PodRef(*found_pod[:3]): PodLife(*map(int, found_pod[3:])) for found_pod in found["pods"]},
             throttled_ns={(uuid, reason): int(ns) for uuid, reason, ns in found["throttled_ns"]},
-            xids={(uuid, int(xid)): int(count) for uuid, xid, count in found["xids"]},
+            xids=Counter({XidEvent(uuid, int(xid)): int(count) for uuid, xid, count in found["xids"]}),
         )
 
 

@@ -157,7 +157,7 @@ class GpuState:
 
     def to_json(self) -> dict[str, Any]:
         """What outlives the process: identity, layout and the driver's totals; not weights or credits."""
-        seen = replace(self.seen, activity={}, processes=None, xids=())
+        seen = replace(self.seen, activity={}, processes=None)
         kept = NodeReading("", (replace(seen, instances=tuple(map(_bare, seen.instances))),)).to_json()
         return {
             "seen": kept,

@@ -41,8 +41,10 @@ from gpucost_gpu_exporter.model.readings import (
     GpuReading,
     GpuSignal,
     NodeReading,
+    ReadingPart,
     SignalActivity,
     SignalSource,
+    XidEvent,
 )
 
 logger = logging.getLogger(__name__)
@@ -66,6 +68,8 @@ PAUSE_NS = 5 * SECOND_NS
 # How far a signal may reach back beyond its look without being late.
 JITTER_NS = 2 * SECOND_NS
 NVML_SOURCES = (SignalSource.NVML_SAMPLES, SignalSource.NVML_UTILIZATION, SignalSource.GPM)
+# dcgm-exporter shows an XID event up to 30 s late, and is read up to 60 s later.
+XID_LATE_NS = 120 * SECOND_NS
 # A GPU that vanished while no pod holds it is forgotten after this time.
 FORGET_NS = 600 * SECOND_NS
 
@@ -78,14 +82,16 @@ class SecondSource:
     """The second source, dcgm-exporter, for what NVML lacks.
 
     ``ratio`` is the share of the time, 0 to 1, that a signal is active now, ``energy_mj`` a GPU's total since
-    the driver was loaded; None where there is none, or only an old one.
+    the driver was loaded; None where there is none, or only an old one. ``take_xids`` is how often each XID
+    code of a GPU newly showed since it was asked last.
     """
 
     ratio: Callable[[DeviceKey, GpuSignal], float | None]
     energy_mj: Callable[[str], int | None]
+    take_xids: Callable[[str], Mapping[int, int]]
 
 
-NO_SECOND = SecondSource(lambda _device, _signal: None, lambda _uuid: None)
+NO_SECOND = SecondSource(lambda _device, _signal: None, lambda _uuid: None, lambda _uuid: {})
 
 
 class GpuMeter:
@@ -101,6 +107,7 @@ class GpuMeter:
         """How often a GPU could not be counted because of an error in this program."""
         self.impossible_steps = 0
         """How many steps of energy were left out, since no GPU can use that much."""
+        self._told_ns: dict[XidEvent, int] = {}
 
     def advance(
         self,
@@ -108,12 +115,16 @@ class GpuMeter:
         reading: NodeReading | None,
         held: HoldingsOfDevice,
         owner: Callable[[int], ProcessOwner],
-        second: SecondSource = NO_SECOND,
+        second: SecondSource,
+        xids: Mapping[XidEvent, int],
     ) -> None:
         """Bring the counters up to ``now_ns``; ``held`` gives the holders since the last look.
 
-        ``reading`` is None when the driver did not answer: held time is added, nothing is measured.
+        ``reading`` is None when the driver did not answer: held time is added, nothing is measured. ``xids``
+        counts the events that the driver told since the last look, whether it answered or not.
         """
+        self.accounts.xids.update(xids)
+        self._told_ns |= dict.fromkeys(xids, now_ns)
         elapsed_ns = 0 if self.last_ns is None else max(0, now_ns - self.last_ns)
         self.last_ns = now_ns
         known = set(self.boards)
@@ -123,6 +134,7 @@ class GpuMeter:
             state.lost = board.lost
             if not board.lost:
                 state.answered(board, now_ns)
+        self._count_second_xids(now_ns, second)
         for uuid, state in list(self.boards.items()):
             if uuid not in found:
                 state.lost = state.lost or ("NO_DRIVER" if reading is None else "GONE")
@@ -152,6 +164,16 @@ class GpuMeter:
                 shares = held_shares(held(device.key))
                 rows = _rows(shares, device.key, state.device(device.key).method)
                 self.accounts.add(device.key, GpuMeasure.HELD, 0, rows)
+
+    def _count_second_xids(self, now_ns: int, second: SecondSource) -> None:
+        """Count the events that the second source shows of GPUs of which the driver tells none; not what it
+        shows late of an event that the driver told before it ceased to."""
+        for uuid, state in self.boards.items():
+            for code, count in second.take_xids(uuid).items():
+                event = XidEvent(uuid, code)
+                is_late = event in self._told_ns and now_ns - self._told_ns[event] <= XID_LATE_NS
+                if ReadingPart.XID in state.seen.missing and not is_late:
+                    self.accounts.xids[event] += count
 
 
 class _Used(NamedTuple):
@@ -382,8 +404,6 @@ class _MeterReading:
         for reason, step in self.state.throttled_step(board.throttled_ns).items():
             place = board.uuid, reason
             self.accounts.throttled_ns[place] = self.accounts.throttled_ns.get(place, 0) + step
-        for xid in board.xids:
-            self.accounts.xids[board.uuid, xid] = self.accounts.xids.get((board.uuid, xid), 0) + 1
 
 
 def _is_free(state: GpuState, held: HoldingsOfDevice) -> bool:

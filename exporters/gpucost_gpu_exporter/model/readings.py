@@ -1,4 +1,5 @@
-"""What one look at the GPUs of a node found. Pure; crosses the pipe from the driver process as JSON.
+"""What one look at the GPUs of a node found, and XID events. Pure; crosses the pipe from the driver process
+as JSON.
 
 Missing is None, never 0. Everything cumulative (energy, throttling) is as the driver counts it, since it was
 loaded; everything else is of the time since the last look.
@@ -6,10 +7,11 @@ loaded; everything else is of the time since the last look.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 
 class GpuSignal(StrEnum):
@@ -84,8 +86,7 @@ class GpuReading:
     but ``uuid`` is as last known or None. ``missing`` says, for each thing that could not be read, why: the
     name of the NVML error without its prefix (``NOT_SUPPORTED``, ``NO_PERMISSION``, ``FUNCTION_NOT_FOUND``,
     ``CORRUPT`` for a value outside its range); its keys are the names in ``ReadingPart``. ``processes`` is
-    None when the list could not be read, empty when there is none. ``xids`` are the codes of the XID events
-    since the last look, one entry per event.
+    None when the list could not be read, empty when there is none.
     """
 
     uuid: str
@@ -98,7 +99,6 @@ class GpuReading:
     memory_total_bytes: int | None = None
     energy_mj: int | None = None
     throttled_ns: Mapping[str, int] = field(default_factory=dict)
-    xids: tuple[int, ...] = ()
     activity: Mapping[str, SignalActivity] = field(default_factory=dict)
     instances: tuple[InstanceReading, ...] = ()
     processes: tuple[ProcessReading, ...] | None = None
@@ -142,6 +142,33 @@ class NodeReading:
         )
 
 
+_XID = "xid"
+# A reply can be long, and is not read twice.
+_XID_LINE = f'{{"{_XID}":'.encode()
+
+
+class XidEvent(NamedTuple):
+    """An XID error of a GPU. Each is told in a line of its own, as it happens: a reading may never come."""
+
+    uuid: str
+    code: int
+
+    def to_json(self) -> dict[str, Any]:
+        """``from_line`` reads it, as a line without spaces."""
+        return {_XID: list(self)}
+
+    @classmethod
+    def from_line(cls, line: bytes) -> Self | None:
+        """The event that a line of the driver process tells; None for any other line."""
+        if not line.startswith(_XID_LINE):
+            return None
+        try:
+            uuid, code = json.loads(line)[_XID]
+            return cls(str(uuid), int(code))
+        except (ValueError, TypeError):
+            return None
+
+
 def _board_json(board: GpuReading) -> dict[str, Any]:
     instances = [{**_flat(found), **_use_json(found)} for found in board.instances]
     return {**_flat(board), **_use_json(board), "instances": instances}
@@ -161,10 +188,11 @@ def _flat(reading: Any) -> dict[str, Any]:
 
 
 def _board(found: Mapping[str, Any]) -> GpuReading:
+    # State files of earlier exporters have events here, always none.
+    known = {name: value for name, value in found.items() if name != "xids"}
     return GpuReading(
         **{
-            **found,
-            "xids": tuple(found["xids"]),
+            **known,
             "activity": _activity(found["activity"]),
             "instances": tuple(_instance(instance) for instance in found["instances"]),
             "processes": _processes(found["processes"]),

@@ -38,7 +38,7 @@ def price_of(
             return None, (f"price: unknown, {why}",)
         if not boards:
             continue
-        rate, why = rate_on(node, known.prices, known.state.at_ms)
+        rate, why = rate_on(node, known.cluster, known.prices, known.state.at_ms)
         if rate is None:
             return None, (f"price: unknown, {why}",)
         per_hour += boards * count * rate.nano_per_board_hour

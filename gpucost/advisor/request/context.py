@@ -50,6 +50,7 @@ class AdvisorContext:
     """A cluster as it is now, its history and prices, and what is worked out of them once for many questions.
     Not for two threads at once.
 
+    ``cluster`` is its name, by which prices may differ; empty where nobody said it.
     ``read`` makes a manifest of a document that was changed, as it was made of the first; ``write`` makes a
     document of a job that exists, its workload and its PodGroup, and ``read_new`` a manifest of that.
     ``calibration`` says how often ranges of waits held so far, by ClusterQueue, and ``skill`` corrects them
@@ -61,6 +62,7 @@ class AdvisorContext:
     overview: ClusterOverview
     read: Callable[[JobManifest, Document], JobManifest]
     prices: PriceBook | None = None
+    cluster: str = ""
     run_times: RunTimes = NO_HISTORY
     settings: AdvisorSettings = field(default_factory=AdvisorSettings)
     calibration: Callable[[str], WaitCalibration] | None = None

@@ -258,7 +258,8 @@ def _one(
 
 def _receipt(known: ApiServices, report: JobReport) -> JobReceipt:
     watched, state = known.cluster_now
-    end = ends_in(watched, state)(", ".join(report.clusters), report.job_uid, report.job_kind)
+    asked = ", ".join(report.clusters), report.namespace, report.job_uid, report.job_kind
+    end = ends_in(watched, state)(*asked)
     return known.reporting.receipt_of(report, end)
 
 

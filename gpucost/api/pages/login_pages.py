@@ -26,7 +26,7 @@ from gpucost.access.sessions import LoginProof, csrf_token
 from gpucost.api.pages.page_layout import PAGE_POLICY, content, render
 from gpucost.api.routes.requests import refuse_unknown_parameters
 from gpucost.api.server import browser
-from gpucost.api.server.authentication import admit
+from gpucost.api.server.authentication import admit, refuse
 from gpucost.api.server.browser import BrowserPlace, place_of, place_of_form
 from gpucost.api.server.errors import not_found, unknown_key
 from gpucost.api.server.middleware import ASKED_BY
@@ -172,7 +172,7 @@ async def _refused(
 ) -> Response:
     """The log gets the reason, the person a page without it. Raises ApiError (429) for too many of an
     address."""
-    known.gate.refuse(_address(request))
+    refuse(request, known)
     logger.info("refused a login: %s", error)
     status = HTTPStatus.UNAUTHORIZED
     if isinstance(error, CheckUnavailable):

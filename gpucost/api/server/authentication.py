@@ -48,6 +48,16 @@ async def authenticate(request: Request, known: KnownServices) -> Principal:
     return principal
 
 
+def refuse(request: Request, known: ApiServices) -> None:
+    """Count a request that is refused before anybody is authenticated. Raises ApiError (429) for too many of
+    its address, and then no line of it is logged."""
+    try:
+        known.gate.refuse("" if request.client is None else request.client.host)
+    except ApiError:
+        request.scope.setdefault("state", {})[UNTOLD] = True
+        raise
+
+
 def admit(known: ApiServices, principal: Principal, cost: int = 1) -> None:
     """Count ``cost`` requests of ``principal``. Raises ApiError (429) for too many."""
     if principal is not LOOPBACK and cost:

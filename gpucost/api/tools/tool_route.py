@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.concurrency import run_in_threadpool
@@ -19,7 +18,7 @@ from starlette.types import Message, Receive
 
 from gpucost.api.routes.requests import JSON, refuse_unknown_parameters, require_json
 from gpucost.api.routes.responses import chosen
-from gpucost.api.server.authentication import Reader, admit, authenticate
+from gpucost.api.server.authentication import Reader, admit, authenticate, refuse
 from gpucost.api.server.errors import (
     BYTES_A_REQUEST,
     LARGEST_CALL,
@@ -42,7 +41,9 @@ async def require_header(request: Request, known: KnownServices) -> None:
     """A dependency that comes before authentication. Raises ApiError (401) for a request without a key or
     token of its own, whatever cookie it has, and (403) for one that a page of another site sends."""
     origin = request.headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
+    # Compared as text: what is no address at all is no address of this server.
+    if origin is not None and origin.partition("://")[2] != request.headers.get("host"):
+        refuse(request, known)
         raise ApiError(
             HTTPStatus.FORBIDDEN,
             "forbidden",
@@ -52,7 +53,7 @@ async def require_header(request: Request, known: KnownServices) -> None:
             allowed="no Origin, or that of this server",
         )
     if known.settings.auth != "off" and "authorization" not in request.headers:
-        known.gate.refuse("" if request.client is None else request.client.host)
+        refuse(request, known)
         raise unauthorized()
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from gpucost.advisor.wait.run_times import RunTimes
     from gpucost.cli.remote.api_client import RemoteApi
     from gpucost.cluster.objects.jobs import JobManifests
+    from gpucost.service.settings.model import Settings
 
 STDIN = "-"
 _STDIN_NAME = "standard input"
@@ -111,11 +112,17 @@ def knowledge(context: CommandContext, asked: AdviceSource) -> AdvisorContext:
         overview,
         reread,
         book,
+        _cluster(context.settings),
         run_times=run_times,
         settings=settings.advisor(),
         write=document_of,
         read_new=lambda document: manifest_of(document, "the job", state.at_ms, asked.namespace),
     )
+
+
+def _cluster(settings: Settings) -> str:
+    """The name of the cluster that is asked about, as far as settings say it."""
+    return settings.detectors.cluster or settings.prometheus.cluster
 
 
 def _run_times(context: CommandContext) -> RunTimes:
@@ -133,7 +140,7 @@ def _run_times(context: CommandContext) -> RunTimes:
 
     try:
         with context.ledger() as ledger:
-            return run_times_of(ledger, settings.detectors.cluster or settings.prometheus.cluster)
+            return run_times_of(ledger, _cluster(settings))
     except LedgerError as error:
         if is_named:
             complain(f"no history of run times: {error}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from gpucost.service.settings.model import Settings
 
 _SHOWN_RATES = 3
+_Edges: TypeAlias = tuple[int | None, int | None]
 
 
 def ingest(
@@ -66,16 +67,16 @@ def ingest(
 
     if on is not None and workers > 1:
         raise InputError("--workers", workers, "no --on beside it: a scheduler has workers of its own")
+    edges = _edges(since, until)
     # What this process loads next, another one loads meanwhile.
     with local_processes(workers, "gpucost.service.wiring.ingest_workers") as processes:
-        _ingest(context_of(ctx), source, since, until, cluster, again=again, on=on, processes=processes)
+        _ingest(context_of(ctx), source, edges, cluster, again=again, on=on, processes=processes)
 
 
 def _ingest(
     context: CommandContext,
     source: str | None,
-    since: str | None,
-    until: str | None,
+    edges: _Edges,
     cluster: str | None,
     *,
     again: bool,
@@ -107,7 +108,7 @@ def _ingest(
         read: dict[str, Window] = {}
         for name in clusters if cluster is None else (cluster,):
             covered = found.covered(name)
-            span = None if covered is None else _span(covered, since, until)
+            span = None if covered is None else _span(covered, edges)
             if span is None:
                 held = "nothing" if covered is None else f"{covered}, nothing of the time asked for"
                 complain(f"{name}: the source holds {held}")
@@ -136,13 +137,27 @@ def _keep_forecasts(context: CommandContext) -> None:
         keep_forecasts(reporting, now_ms())
 
 
-def _span(covered: Window, since: str | None, until: str | None) -> Window | None:
-    """The time that was asked for; edges that were not given are those of the source."""
+def _edges(since: str | None, until: str | None) -> _Edges:
+    """When the time that was asked for begins and ends, as far as it was said.
+
+    Read before the source is asked, which may be away. Raises InputError.
+    """
     from gpucost.domain.time import Window, parse_day_or_instant
 
-    start = covered.start_ms if since is None else parse_day_or_instant(since, "--from")
-    end = covered.end_ms if until is None else parse_day_or_instant(until, "--to")
-    return Window(start, end) if start < end or (since and until) else None
+    start = None if since is None else parse_day_or_instant(since, "--from")
+    end = None if until is None else parse_day_or_instant(until, "--to")
+    if start is not None and end is not None:
+        Window(start, end)  # refuses an end that comes first
+    return start, end
+
+
+def _span(covered: Window, edges: _Edges) -> Window | None:
+    """The time that was asked for; edges that were not given are those of the source."""
+    from gpucost.domain.time import Window
+
+    start = covered.start_ms if edges[0] is None else edges[0]
+    end = covered.end_ms if edges[1] is None else edges[1]
+    return Window(start, end) if start < end else None
 
 
 def _meanwhile(context: CommandContext, settings: Settings) -> str:

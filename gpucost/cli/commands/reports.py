@@ -113,8 +113,7 @@ def report(
         raise InputError("--cost-only", ErrorRemark("given"), allowed)
     for name, is_given in (("--refresh", refresh), ("--waste", waste)):
         if is_given and prometheus is None:
-            of_ledger = "; of a ledger `gpucost waste` says it" if name == "--waste" else ""
-            raise InputError(name, ErrorRemark("given"), f"with --prometheus only{of_ledger}")
+            raise InputError(name, ErrorRemark("given"), "with --prometheus only")
     if prometheus is not None:
         _from_prometheus(
             *(context_of(ctx), prometheus, wanted, kind, cluster, team, output),
@@ -534,7 +533,7 @@ def _end_in_dump(context: CommandContext, report: JobReport) -> JobEndFacts:
         return NO_END
     seen = watched.overview(watched.cluster)
     ends = ends_in(watched.cluster, None if seen is None else seen.state)
-    return ends(", ".join(report.clusters), report.job_uid, report.job_kind)
+    return ends(", ".join(report.clusters), report.namespace, report.job_uid, report.job_kind)
 
 
 def _write_receipt(answer: ReportAnswer[JobReceipt], format_: str, output: Path | None) -> None:

@@ -113,7 +113,7 @@ class PodOwnership:
         self._chains: dict[tuple[str, OwnerReference], _Chain] = {}
         self._by_pod: dict[str, tuple[Pod, PodAffiliation]] = {}
         self._answers: dict[tuple[object, ...], PodAffiliation] = {}
-        self._workload_by_job = _workload_by_job(state.workloads.values())
+        self._workload_by_job = workload_by_job(state.workloads.values())
 
     def of(self, pod: Pod) -> PodAffiliation:
         """What the pod belongs to."""
@@ -330,7 +330,7 @@ def group_index(pod: Pod) -> str:
     return pod.group.partition("/")[2]
 
 
-def _workload_by_job(workloads: Iterable[Workload]) -> Mapping[tuple[str, str], Workload]:
+def workload_by_job(workloads: Iterable[Workload]) -> Mapping[tuple[str, str], Workload]:
     """By namespace and uid of what it was made for. Of several (an elastic job that wants to grow, one left
     over after a change) the newest that has not finished, of those with quota if there are any."""
     best: dict[tuple[str, str], tuple[tuple[bool, bool, int, str], Workload]] = {}

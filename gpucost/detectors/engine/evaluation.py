@@ -224,9 +224,18 @@ def _findings(
     recent = Window(max(window.start_ms, window.end_ms - RECENT_MS), window.end_ms)
     wasted = _wasted(facts, pieces, recent)
     capacity = _capacity_ms(facts, recent)
+    served = {*pieces["draft"].tolist()}
     return tuple(
-        _finding(facts, draft, wasted.get(n, _WasteSum()), recent, capacity) for n, draft in enumerate(drafts)
+        _finding(facts, draft, wasted.get(n, _WasteSum()), recent, capacity)
+        for n, draft in enumerate(drafts)
+        if n in served or not _is_of_others(draft)
     )
+
+
+def _is_of_others(draft: FindingDraft) -> bool:
+    """Whether it is about GPUs by name only: where it gets nothing of them, what an earlier finding says of
+    them is all there is to say."""
+    return bool(draft.episodes) and all(each.gpus for each in draft.episodes)
 
 
 @dataclass(slots=True)

@@ -3,7 +3,8 @@
 An account is what one pod held on one node, what nobody held there, or what was missing there. At every
 instant the claims on an account are served in the order of the waste ledger
 (``gpucost.domain.buckets.Waste``), claims of one bucket by the order of their findings, until nothing is
-left: what a claim gets is what it wastes.
+left: what a claim gets is what it wastes. Claims that name their GPUs get nothing for those that an earlier
+one named.
 
 The mechanism is a sweep over the edges of claims and holdings of an account. Between two edges nothing
 changes: what is held is counted by resource, in GPUs, and each claim in its turn takes what it asks for of
@@ -127,8 +128,9 @@ def _settled(
         left: dict[str, float] = {}
         for held in having.at(start):
             left[held.resource] = left.get(held.resource, 0.0) + held.boards
+        named = set[str]()
         for claim in sorted(turns, key=lambda claim: claim.turn):
-            for resource, boards in _served(claim.episode, left):
+            for resource, boards in _served(claim.episode, left, named):
                 place = (cluster, account[0], resource, account[1], start, end)
                 yield (*place, claim.episode.waste.value, boards, claim.draft)
 
@@ -158,9 +160,14 @@ class _Active(Generic[_S]):
         return self._here
 
 
-def _served(episode: WasteEpisode, left: dict[str, float]) -> Iterator[tuple[str, float]]:
-    """What the claim gets of what is left, by resource; ``left`` is reduced by it."""
+def _served(episode: WasteEpisode, left: dict[str, float], named: set[str]) -> Iterator[tuple[str, float]]:
+    """What the claim gets of what is left, by resource; ``left`` is reduced by it. GPUs that an earlier claim
+    names (``named``) are not claimed again: of eight, that one is broken makes no other idle."""
     wanted = float("inf") if episode.boards is None else episode.boards
+    if episode.boards is not None and episode.gpus:
+        free = [gpu for gpu in episode.gpus if not {gpu, gpu.partition("/")[0]} & named]
+        wanted *= len(free) / len(episode.gpus)
+        named |= {*episode.gpus}
     for resource in [episode.resource] if episode.resource else sorted(left):
         taken = min(wanted, left.get(resource, 0.0))
         if taken > NEGLIGIBLE:

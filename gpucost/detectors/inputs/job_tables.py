@@ -322,8 +322,9 @@ def claims(
     end: Ints,
     held_ms: Floats,
 ) -> tuple[WasteEpisode, ...]:
-    """Rows of GPUs as episodes: rows of a day (UTC) that touch become one, and so do GPUs of one pod with the
-    same times. So the mean GPUs of an episode are those of its day, however much more was read."""
+    """Rows of GPUs (``gpu``: positions of series) as episodes: rows of a day (UTC) that touch become one, and
+    so do GPUs of one pod with the same times. So the mean GPUs of an episode are those of its day, however
+    much more was read."""
     if not len(start):
         return ()
     order = np.lexsort([start, gpu])
@@ -333,14 +334,16 @@ def claims(
     first = np.flatnonzero(new)
     last = np.append(first[1:], len(start)) - 1
     amount = np.add.reduceat(held_ms[order], first)
-    found: dict[tuple[int, int, int], list[float]] = {}
+    found: dict[tuple[int, int, int], list[tuple[float, str]]] = {}
     keys = zip(pod[first].tolist(), start[first].tolist(), end[last].tolist(), strict=True)
-    for key, held in zip(keys, amount.tolist(), strict=True):
-        found.setdefault(key, []).append(held)
+    names = [table.gpu_names[series] for series in gpu[first].tolist()]
+    for key, held, name in zip(keys, amount.tolist(), names, strict=True):
+        found.setdefault(key, []).append((held, name))
     return tuple(
         WasteEpisode(
             waste, cluster, table.nodes[at], table.uids[at], begin, close,
-            sum(sorted(held)) / (close - begin), table.resources[at],
+            sum(sorted(amount for amount, _ in held)) / (close - begin), table.resources[at],
+            tuple(sorted(name for _, name in held)),
         )
         for (at, begin, close), held in sorted(found.items(), key=lambda item: _order(table, item[0]))
     )  # fmt: skip

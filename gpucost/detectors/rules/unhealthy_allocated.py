@@ -263,7 +263,9 @@ def _is_measured(row: AllocationPiece, users: _Users) -> bool:
 
 def _claim(broken: _Broken, row: AllocationPiece, boards: float) -> list[_Hurt]:
     episode = row.episode(Waste.UNAVAILABLE, broken.start_ms, broken.end_ms, boards)
-    return [] if episode is None else [_Hurt(broken, row, episode)]
+    if episode is None:
+        return []
+    return [_Hurt(broken, row, replace(episode, gpus=(broken.gpu,) if broken.gpu else ()))]
 
 
 def _boards(facts: DetectorFacts, node: str) -> float:

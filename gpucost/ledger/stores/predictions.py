@@ -13,6 +13,7 @@ from sqlalchemy import Connection, bindparam, delete, func, select, update
 
 from gpucost.attribution.usage_lines import storable_text
 from gpucost.domain.errors import InputError
+from gpucost.domain.scope import Scope
 from gpucost.domain.time import DAY_MS
 from gpucost.ledger.db.dimensions import chunked, insert_new
 from gpucost.ledger.db.store_tables import WAIT_PREDICTION
@@ -29,9 +30,9 @@ P = WAIT_PREDICTION.c
 class WaitPrediction:
     """The prediction of a workload's wait at ``asked_ms``, and when it started, or went without a start.
 
-    ``queue`` is its ClusterQueue. ``p10_ms``, ``p50_ms`` and ``p90_ms`` count from ``asked_ms``, None where
-    they lay beyond ``horizon_ms``. ``simulated_*`` is the result of the simulation alone, and ``gpus`` how
-    many it asks for: None in rows that are older than these.
+    ``queue`` is its ClusterQueue, ``team`` its team by the team rules. ``p10_ms``, ``p50_ms`` and ``p90_ms``
+    count from ``asked_ms``, None where they lay beyond ``horizon_ms``. ``simulated_*`` is the result of the
+    simulation alone, and ``gpus`` how many it asks for: None in rows that are older than these.
     """
 
     workload_uid: str
@@ -93,12 +94,16 @@ def score(
     return changed
 
 
-def read(connection: Connection, cluster: str, most: int) -> tuple[WaitPrediction, ...]:
+def read(connection: Connection, scope: Scope, cluster: str, most: int) -> tuple[WaitPrediction, ...]:
     """See Ledger.foretold."""
     check_text("cluster", cluster)
     if not 1 <= most <= MOST_FORETOLD:
         raise InputError("most", most, f"1 to {MOST_FORETOLD}")
+    if not scope.sees_cluster(cluster):
+        return ()
     own = select(*_COLUMNS).where(P.cluster == cluster)
+    if scope.teams is not None:
+        own = own.where(P.team.in_(sorted(scope.teams)))
     decided = func.coalesce(P.started_ms, P.gone_ms).is_not(None)
     statements = (
         own.where(P.started_ms.is_(None), P.gone_ms.is_(None)),

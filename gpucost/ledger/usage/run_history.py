@@ -181,7 +181,8 @@ MOST_USES = 20_000
 
 @dataclass(frozen=True, slots=True)
 class JobUse:
-    """What a job used of the whole GPUs of ``model`` that it held in the queried time.
+    """What a job used of the whole GPUs of ``model`` that it held in the queried time. ``team`` is by the
+    team rules.
 
     ``memory_peak_mib`` is the most that it used of one of them, of ``memory_total_mib``. ``sm_busy`` is SM
     activity while a kernel ran, 0 to 1: the mean over a window (by pod), the highest of its windows. The mean
@@ -189,6 +190,7 @@ class JobUse:
     parts of its GPU time in which these were observed, 0 to 1.
     """
 
+    team: str
     namespace: str
     job: str
     job_uid: str
@@ -209,7 +211,7 @@ def uses(connection: Connection, scope: Scope, cluster: str, window: Window, mos
         raise InputError("most", most, f"1 to {MOST_USES}")
     if not scope.sees_cluster(cluster):
         return ()
-    alike = alike_holders(("namespace", "job", "job_uid"))
+    alike = alike_holders(("team", "namespace", "job", "job_uid"))
     # Each signal over its own observed time: the two may differ.
     active = cast(L.sm_active_ms, Float(53)) / func.nullif(L.sm_observed_ms, 0)
     busy = cast(L.busy_ms, Float(53)) / func.nullif(L.observed_ms, 0)
@@ -239,7 +241,10 @@ def uses(connection: Connection, scope: Scope, cluster: str, window: Window, mos
     )
     j = by_job.c
     statement = (
-        select(H.namespace, H.job, H.job_uid, *(column for column in j if column.name != "holder_id"))
+        select(
+            *(H.team, H.namespace, H.job, H.job_uid),
+            *(column for column in j if column.name != "holder_id"),
+        )
         .join(HOLDER, H.id == j.holder_id)
         .where(H.job_uid != "", j.peak.is_not(None), j.sm_busy.is_not(None), j.memory_observed_ms > 0)
         .order_by(j.last_ms.desc(), j.holder_id.desc(), j.model)
@@ -248,6 +253,7 @@ def uses(connection: Connection, scope: Scope, cluster: str, window: Window, mos
     sum_by_hash(connection)
     found = [
         JobUse(
+            row.team,
             row.namespace,
             row.job,
             row.job_uid,
@@ -263,7 +269,7 @@ def uses(connection: Connection, scope: Scope, cluster: str, window: Window, mos
         for row in connection.execute(statement)
         if row.board_ms and row.memory_total_mib_s is not None
     ]
-    order = ("last_ms", "first_ms", "job_uid", "model", "namespace", "job")
+    order = ("last_ms", "first_ms", "job_uid", "model", "team", "namespace", "job")
     return tuple(sorted(found, key=attrgetter(*order)))
 
 

@@ -76,7 +76,8 @@ TOP_ACTIONS = 3
 
 @dataclass(frozen=True, slots=True)
 class WaitFacts:
-    """One workload whose wait was predicted: when it asked, and started or went without a start."""
+    """One workload whose wait was predicted: its team by the team rules, and when it asked, and started or
+    went without a start."""
 
     team: str
     asked_ms: int

@@ -363,7 +363,9 @@ def gap_words(case: ClusterCase) -> str:
     if gaps is None:
         return "not known"
     if not gaps.missing_ms:
-        return f"none longer than {span_of_days(gaps.cell_ms)}"
+        # A gap of two cells leaves one empty; a shorter one may lie across two that have a scrape each.
+        least, most = span_of_days(gaps.cell_ms), span_of_days(2 * gaps.cell_ms)
+        return f"none longer than {most}; above {least} they count"
     longest = span_of_days(gaps.longest_ms)
     return (
         f"{span_of_days(gaps.missing_ms)} of {span_of_days(gaps.asked_ms)} without a scrape; the longest, of "

@@ -83,7 +83,8 @@ class CorrectionOrigin:
 @dataclass(frozen=True, slots=True)
 class ChargeCorrection:
     """A change of what was charged. ``original`` is what was charged before, all earlier corrections of the
-    same included; None where nothing was (late usage)."""
+    same included; None where nothing was (late usage). ``team`` is empty for what nobody held: it is on no
+    invoice."""
 
     origin: CorrectionOrigin
     change: ChargeAmounts
@@ -144,9 +145,6 @@ def _correction(
     category = "Adjustment" if of_cost else "Usage"
     row = constant_cells(month, currency)
     row |= _allocated(origin.allocated, origin.allocated_name, origin.tags, amounts.board_ms)
-    invoice = invoice_id(month, correction.team)
-    corrected = f"Correction/{Month.of(origin.charged.start_ms)}/{correction.reference}"
-    detail = detail_id(invoice, category, corrected)
     row |= {
         "BilledCost": amounts.nano,
         "ChargeCategory": category,
@@ -171,11 +169,10 @@ def _correction(
         "SkuMeter": "GPU time" if origin.sku else None,
         "SkuPriceId": origin.sku_price or None,
         "x_AdjustmentReference": correction.reference,
-        "x_InvoiceDetailId": detail,
-        "x_InvoiceId": invoice,
     }
-    if invoices:
-        row |= {"InvoiceId": invoice, "InvoiceDetailId": detail}
+    if correction.team:
+        corrected = f"Correction/{Month.of(origin.charged.start_ms)}/{correction.reference}"
+        row |= _invoiced(month, correction.team, category, corrected, invoices=invoices)
     if not of_cost:
         row |= {
             "ConsumedQuantity": amounts.board_ms,
@@ -204,16 +201,16 @@ def purchase_rows(
     schedules: Sequence[ContractSchedule],
     month: Window,
     currency: str,
-    known: Window,
+    passed: Window,
     *,
     invoices: bool = False,
 ) -> list[FocusRow]:
-    """What commitments are billed in ``month``, as far as the ledger is ``known``: none of it is the cost of
+    """What commitments are billed in ``month``, of which ``passed`` is over: none of it is the cost of
     anything yet. It is on the invoice of the team that owns the contract; of a shared one on no team's."""
     found = []
     for schedule in schedules:
         terms = schedule.terms
-        due = schedule.due(known)
+        due = schedule.due(passed)
         if not due:
             continue
         cut = schedule.term.intersect(month) or month
@@ -246,7 +243,7 @@ def purchase_rows(
             **dict.fromkeys(("PricingCurrencyContractedUnitPrice", "PricingCurrencyListUnitPrice"), due),
         }
         if terms.team:
-            row |= _invoiced(month, terms.team, row, invoices=invoices)
+            row |= _invoiced(month, terms.team, "Purchase", f"{terms.id}/purchase", invoices=invoices)
         found.append(row)
     return found
 
@@ -294,14 +291,15 @@ def unused_rows(
         }
         if each.payer:
             row |= _allocated(each.payer, each.payer, json_text({"gpucost/team": each.payer}), 0)
-            row |= _invoiced(month, each.payer, row, invoices=invoices)
+            what = f"{each.terms.contract}/unused"
+            row |= _invoiced(month, each.payer, "Usage", what, invoices=invoices)
         found.append(row)
     return found
 
 
-def _invoiced(month: Window, team: str, row: FocusRow, *, invoices: bool) -> FocusRow:
-    """The invoice of a team that ``row`` is on, and its line there."""
+def _invoiced(month: Window, team: str, category: str, what: str, *, invoices: bool) -> FocusRow:
+    """The invoice of a team that a row is on, and its line there."""
     invoice = invoice_id(month, team)
-    detail = detail_id(invoice, str(row["ChargeCategory"]), str(row["SkuPriceId"]))
+    detail = detail_id(invoice, category, what)
     found: FocusRow = {"x_InvoiceId": invoice, "x_InvoiceDetailId": detail}
     return found | ({"InvoiceId": invoice, "InvoiceDetailId": detail} if invoices else {})

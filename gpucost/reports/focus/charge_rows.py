@@ -13,11 +13,13 @@ worked out.
 
 from __future__ import annotations
 
+from bisect import bisect_right, insort
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import pairwise
+from operator import itemgetter
 
 from gpucost.domain.buckets import ORDER, Bucket, Waste
 from gpucost.domain.gpu import ShareMethod
@@ -131,6 +133,8 @@ class CommitmentPortion:
     nano: int
 
 
+WorkloadKey = tuple[str, str, str, str]
+"""Cluster, namespace, name and team: teams may share a name, and a team may use it again."""
 CellKey = tuple[str, str, str, str, str, str]
 """Cluster, pool, model, capacity type, rate, and the team that held it (empty for nobody)."""
 
@@ -147,7 +151,8 @@ class CommitmentTerms:
 @dataclass(frozen=True)
 class UsageStep:
     """All that is known of a charge period of a month. ``confidence`` is the observed part by cluster,
-    ``waits`` hours by cluster, namespace and workload. ``portions`` is None where there are no contracts."""
+    ``waits`` says when runs of a workload started, in order, and how many hours each had waited. ``portions``
+    is None where there are no contracts."""
 
     period: Window
     month: Window
@@ -155,7 +160,7 @@ class UsageStep:
     usage: Mapping[PlaceKey, Mapping[HolderKey, HeldUsage]]
     rates: Mapping[str, Rate]
     confidence: Mapping[str, float] = field(default_factory=dict)
-    waits: Mapping[tuple[str, str, str], float] = field(default_factory=dict)
+    waits: Mapping[WorkloadKey, Sequence[tuple[int, float]]] = field(default_factory=dict)
     portions: Mapping[CellKey, Sequence[CommitmentPortion]] | None = None
     terms: Mapping[str, CommitmentTerms] = field(default_factory=dict)
     invoices: bool = False
@@ -195,7 +200,7 @@ def constant_cells(month: Window, currency: str) -> dict[str, FocusCell]:
 @dataclass(slots=True)
 class SplitPart:
     """What becomes one row: a holder's part of an origin. Amounts as in HeldUsage; ``effective`` and
-    ``billed`` are None where there is no price."""
+    ``billed`` are None where there is no price, and no contract paid."""
 
     holder: HolderKey
     usage: HeldUsage
@@ -212,13 +217,13 @@ def split_rows(step: UsageStep) -> FocusBatch:
     columns: dict[str, list[FocusCell]] = defaultdict(list)
     constant, rows = constant_cells(step.month, step.currency), 0
     origins = [
-        (place, period, resource, list(_pieces(step, place, holders)))
+        (place, period, resource, _pieces(step, place, holders))
         for place, period, resource, holders in _origins(step)
     ]
     if step.portions is not None:
         _pay(step.portions, [(place, pieces) for place, _, _, pieces in origins])
     for place, period, resource, pieces in origins:
-        for (contract, draw), parts in pieces:
+        for (contract, draw), parts in sorted(pieces.items(), key=lambda item: item[0]):
             for name, values in _origin_cells(step, place, period, resource, contract, draw, parts).items():
                 columns[name] += values
             rows += len(parts)
@@ -227,17 +232,21 @@ def split_rows(step: UsageStep) -> FocusBatch:
 
 def _pay(
     portions: Mapping[CellKey, Sequence[CommitmentPortion]],
-    pieces: Iterable[tuple[PlaceKey, Sequence[tuple[tuple[str, str], list[SplitPart]]]]],
+    pieces: Sequence[tuple[PlaceKey, _Pieces]],
 ) -> None:
-    """Deals what each portion cost, and drew, to the rows it is spread over, by their GPU time."""
-    spread: dict[tuple[CellKey, tuple[str, str]], list[SplitPart]] = defaultdict(list)
+    """Deals what each portion cost, and drew, to the rows it is spread over, by their GPU time. What is so
+    small that no holder had a whole millisecond of it is a row of the one that had most of the cell."""
+    spread: dict[CellKey, _Pieces] = defaultdict(lambda: defaultdict(list))
     for place, found in pieces:
-        for key, parts in found:
+        for key, parts in found.items():
             for part in parts:
-                spread[cell_key(place, part.holder), key].append(part)
-    for cell, shares in portions.items():
-        for portion in shares:
-            parts = spread.get((cell, (portion.contract, portion.draw)), [])
+                spread[cell_key(place, part.holder)][key].append(part)
+    for cell, of_cell in spread.items():
+        for portion in portions.get(cell, ()):
+            key = portion.contract, portion.draw
+            parts = of_cell.get(key, [])
+            if not parts and (portion.nano or portion.quantity):
+                parts = [_part_of_most(pieces, cell, key)]
             weights = [part.board_ms for part in parts]
             costs, drawn = dealt(portion.nano, weights), dealt(portion.quantity, weights)
             for part, nano, quantity in zip(parts, costs, drawn, strict=True):
@@ -245,6 +254,22 @@ def _pay(
                     continue
                 part.effective, part.quantity = nano, quantity
                 part.billed = 0 if portion.draw in _COMMITTED else nano
+
+
+def _part_of_most(pieces: Sequence[tuple[PlaceKey, _Pieces]], cell: CellKey, key: _PieceKey) -> SplitPart:
+    """A part without GPU time for ``key``, of the holder that has the largest one of the cell."""
+    members = (
+        (part, found)
+        for place, found in pieces
+        for parts in found.values()
+        for part in parts
+        if cell_key(place, part.holder) == cell
+    )
+    most, found = max(members, key=lambda member: member[0].board_ms)
+    nano, used = (None if amount is None else 0 for amount in (most.nano, most.used))
+    part = replace(most, board_ms=0, nano=nano, used=used)
+    insort(found.setdefault(key, []), part, key=lambda each: _by_holder(each.holder))
+    return part
 
 
 _COMMITTED = frozenset(("used", "idle"))
@@ -309,26 +334,25 @@ def _cut(
     return Window(start, end) if period.start_ms <= start < end <= period.end_ms else period
 
 
-_Pieces = Iterator[tuple[tuple[str, str], list[SplitPart]]]
+_PieceKey = tuple[str, str]
+"""Contract and draw."""
+_Pieces = dict[_PieceKey, list[SplitPart]]
 
 
 def _pieces(step: UsageStep, place: PlaceKey, holders: _Holders) -> _Pieces:
     """The parts of a place, by contract and draw: all of them in one where there are no contracts."""
     if step.portions is None:
-        yield (
-            ("", ""),
-            [
+        return {
+            ("", ""): [
                 SplitPart(holder, usage, usage.board_ms, usage.nano, usage.nano, usage.nano, _used(usage))
                 for holder, usage in holders
-            ],
-        )
-        return
-    found: dict[tuple[str, str], list[SplitPart]] = defaultdict(list)
+            ]
+        }
+    found: _Pieces = defaultdict(list)
     for holder, usage in holders:
         for key, part in _of_contracts(step, place, holder, usage):
             found[key].append(part)
-    for key in sorted(found):
-        yield key, found[key]
+    return found
 
 
 def _of_contracts(
@@ -502,7 +526,15 @@ def _own_cells(
             if step.invoices:
                 found["InvoiceId"][at], found["InvoiceDetailId"][at] = invoice, detail
             found["x_Queue"][at] = usage.queue or None
-            found["x_WaitHours"][at] = step.waits.get((place.cluster, holder.namespace, usage.workload))
+            starts = step.waits.get((place.cluster, holder.namespace, usage.workload, holder.team), ())
+            begun = bisect_right(starts, usage.first_ms, key=itemgetter(0))
+            found["x_WaitHours"][at] = starts[begun - 1][1] if begun else None
+        # What a contract paid is known, whether or not its GPUs have a price.
+        found["BilledCost"][at] = part.billed
+        found["EffectiveCost"][at] = found["PricingCurrencyEffectiveCost"][at] = part.effective
+        if terms is not None:
+            found["CommitmentDiscountQuantity"][at] = commitment_quantity(terms, part.quantity)
+            found["ContractApplied"][at] = contract_applied(terms, part.effective or 0, part.quantity)
         if part.nano is None or rate is None:
             continue
         quantity = exact_quantity(part.nano, rate.nano_per_board_hour, part.board_ms / HOUR_MS)
@@ -514,11 +546,6 @@ def _own_cells(
             if rate.list_nano_per_board_hour == rate.nano_per_board_hour
             else product_of(quantity, rate.list_nano_per_board_hour)
         )
-        found["BilledCost"][at] = part.billed
-        found["EffectiveCost"][at] = found["PricingCurrencyEffectiveCost"][at] = part.effective
-        if terms is not None:
-            found["CommitmentDiscountQuantity"][at] = commitment_quantity(terms, part.quantity)
-            found["ContractApplied"][at] = contract_applied(terms, part.effective or 0, part.quantity)
     return found
 
 

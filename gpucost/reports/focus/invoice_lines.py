@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 
 from gpucost.domain.errors import InputError
 from gpucost.domain.money import check_currency
-from gpucost.domain.time import HOUR_MS, Window, parse_instant
+from gpucost.domain.time import HOUR_MS, Month, Window, parse_instant
 
 _NULLS = frozenset(("", "NULL", "null", "(null)"))
 _LOCAL = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?:\.\d+)?(?:Z| UTC)?\Z")
@@ -46,6 +46,38 @@ class InvoiceLine:
     is_split: bool = False
     is_correction: bool = False
     service: str = ""
+
+    @property
+    def is_bought(self) -> bool:
+        """Whether it pays for a commitment: for the time of no machine."""
+        return self.category == "Purchase" and bool(self.commitment)
+
+    def by_month(self) -> Iterator[tuple[Month, InvoiceLine]]:
+        """The months in which it lies, with its part of each by time; the parts add up to it. A commitment is
+        bought in the month in which its line begins."""
+        month, last = (Month.of(at) for at in (self.period.start_ms, self.period.end_ms - 1))
+        if self.is_bought or month == last:
+            yield month, self
+            return
+        while (span := self.period.intersect(month.window)) is not None:
+            yield month, self._during(span)
+            month = month.next()
+
+    def _during(self, span: Window) -> InvoiceLine:
+        whole, time_ms = self.period.length_ms, self.hours_ms
+        part = Fraction(span.length_ms, whole)
+        if time_ms is not None:
+            # Rounded down at the edges of parts, so that these add up.
+            start, end = span.start_ms - self.period.start_ms, span.end_ms - self.period.start_ms
+            time_ms = time_ms * end // whole - time_ms * start // whole
+        return replace(
+            self,
+            period=span,
+            billed=self.billed * part,
+            effective=self.effective * part,
+            contracted=self.contracted * part,
+            hours_ms=time_ms,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -236,13 +236,14 @@ class _OutsideSums:
 class InvoiceReader:
     """Adds up lines as they come: memory is by node and by resource, not by line. ``rates`` are what one unit
     of another currency is in that of the ledger; ``repeated`` the contents that stand in several rows, each
-    of which counts once."""
+    of which counts once. With ``month`` only what of a line lies in it counts."""
 
     names: NodeLedger
     currency: str
     cost: InvoiceCost = InvoiceCost.EFFECTIVE
     rates: Mapping[str, Fraction] = field(default_factory=dict)
     repeated: Collection[int] = frozenset()
+    month: Month | None = None
     counted: set[int] = field(default_factory=set)
     """Those of ``repeated`` that were read."""
     repeated_lines: int = 0
@@ -260,6 +261,9 @@ class InvoiceReader:
             if isinstance(line, RefusedLine):
                 self._refuse(line)
                 continue
+            parts = [(month, part) for month, part in line.by_month() if self.month in (None, month)]
+            if not parts:
+                continue
             rate = Fraction(1) if line.currency == self.currency else self.rates.get(line.currency)
             if rate is None:
                 allowed = f"{self.currency}, the ledger's currency, or a --rate for it"
@@ -268,11 +272,12 @@ class InvoiceReader:
             self.lines += 1
             if line.content in self.counted:
                 self.repeated_lines += 1
-                self.repeated_cost += self._cost(line) * rate
+                self.repeated_cost += sum(self._cost(part) for _, part in parts) * rate
                 continue
             if line.content in self.repeated:
                 self.counted.add(line.content)
-            self._count(line, rate)
+            for month, part in parts:
+                self._count(month, part, rate)
 
     def _refuse(self, line: RefusedLine) -> None:
         self.refused_count += 1
@@ -285,11 +290,9 @@ class InvoiceReader:
         is_contracted = self.cost is InvoiceCost.CONTRACTED and line.category == "Usage"
         return line.contracted if is_contracted else line.effective
 
-    def _count(self, line: InvoiceLine, rate: Fraction) -> None:
+    def _count(self, month: Month, line: InvoiceLine, rate: Fraction) -> None:
         cost = self._cost(line) * rate
-        month = Month.of(line.period.start_ms)
-        bought = line.category == "Purchase" and bool(line.commitment)
-        apart = bought or line.is_unused or line.is_correction
+        apart = line.is_bought or line.is_unused or line.is_correction
         node = None if apart else self.names.find(line.resource, line.name)
         if node is None:
             cause = InvoiceCause.NOT_IN_CLUSTER
@@ -297,7 +300,7 @@ class InvoiceReader:
                 cause = InvoiceCause.CORRECTION
             elif line.category == "Tax":
                 cause = InvoiceCause.TAX
-            elif bought or line.is_unused:
+            elif line.is_bought or line.is_unused:
                 cause = InvoiceCause.COMMITMENT
             if cost:
                 sums = self.outside[month, cause, line.resource or line.commitment, line.service]

@@ -102,7 +102,7 @@ def period_dataset(months: Iterable[BillingMonth]) -> list[FocusRow]:
 
 @dataclass(slots=True)
 class InvoiceLine:
-    """A line of an invoice while rows are added to it: nano-units, None where nothing has a price, and GPU
+    """A line of an invoice while rows are added to it: nano-units, None where a row has no cost, and GPU
     milliseconds. ``corrects`` is the invoice that it corrects, else its own; ``correction`` the month and the
     reference of one."""
 
@@ -113,7 +113,7 @@ class InvoiceLine:
     words: str
     corrects: str
     correction: str = ""
-    nano: int | None = None
+    nano: int | None = 0
     board_ms: int = 0
 
 
@@ -147,8 +147,7 @@ class InvoiceTotals:
                 self.lines[detail] = line
             elif line.sku_price != (sku or ""):
                 line.sku_price = ""  # jobs of several prices, corrected by one ticket
-            if billed is not None:
-                line.nano = int(billed) + (line.nano or 0)
+            line.nano = None if billed is None or line.nano is None else line.nano + int(billed)
             line.board_ms += int(board_ms or 0)
 
     def dataset(self, period: BillingMonth, currency: str) -> list[FocusRow]:

@@ -105,7 +105,7 @@ def build_nodes(
     cluster: str, overview: ClusterOverview, reader: ClusterReader, prices: PriceBook | None
 ) -> NodesNow:
     """Every node that has GPUs, or should have; for who sees some teams those with GPU pods of these."""
-    building = _NodeBuilder(overview, reader, LivePrices(overview, prices))
+    building = _NodeBuilder(overview, reader, LivePrices(overview, cluster, prices))
     ordered = sorted(overview.state.nodes.values(), key=lambda node: node.meta.name)
     nodes = (building.node(each) for each in ordered)
     return NodesNow(

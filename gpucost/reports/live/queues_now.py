@@ -183,7 +183,7 @@ def build_queues(
     """``foretold`` are predicted starts by uid of the Kueue workload."""
     rows = waiting_rows(overview, reader)
     of_queues = queue_rows(overview, reader)
-    held = _HeldMoney(overview, LivePrices(overview, prices), reader)
+    held = _HeldMoney(overview, LivePrices(overview, cluster, prices), reader)
     gpu_loans = [
         loan for loan in loans(overview.queues, lent_too=True) if overview.catalog.is_gpu(loan.resource)
     ]
@@ -244,6 +244,7 @@ class LivePrices:
     """What GPUs of the nodes cost now, each node looked up once."""
 
     overview: ClusterOverview
+    cluster: str
     prices: PriceBook | None
     _rates: dict[str, int | None] = field(default_factory=dict)
 
@@ -251,7 +252,8 @@ class LivePrices:
         """Nano-units of a GPU-hour there; None without a price."""
         name = node.meta.name
         if name not in self._rates:
-            rate = None if self.prices is None else rate_on(node, self.prices, self.overview.state.at_ms)[0]
+            at_ms = self.overview.state.at_ms
+            rate = None if self.prices is None else rate_on(node, self.cluster, self.prices, at_ms)[0]
             self._rates[name] = None if rate is None else rate.nano_per_board_hour
         return self._rates[name]
 

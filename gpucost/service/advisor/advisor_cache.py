@@ -3,7 +3,7 @@ ledger."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 
 from gpucost.advisor.model.answers import WaitRange
@@ -16,9 +16,10 @@ from gpucost.advisor.wait.forecast_skill import (
     calibration,
     skill_of,
 )
-from gpucost.advisor.wait.run_times import PastUse, name_pattern
+from gpucost.advisor.wait.run_times import PastUse
 from gpucost.cluster.objects.jobs import JobManifest
 from gpucost.ledger.stores.predictions import WaitPrediction
+from gpucost.service.advisor.run_history import PastUses
 
 
 class PredictionOutcome(StrEnum):
@@ -83,7 +84,7 @@ class AdvisorCache:
         self._skill: WaitSkill | None = None
         self._by_queue: dict[str, WaitCalibration] = {}
         self._troubles: Mapping[str, Sequence[OpenJobFinding]] | None = None
-        self._uses: Mapping[tuple[str, str], PastUse] | None = None
+        self._uses: PastUses | None = None
 
     def calibrate(self, records: Sequence[PredictedRange]) -> None:
         """Take in the outcomes of predicted waits."""
@@ -122,17 +123,17 @@ class AdvisorCache:
     def _of_job(self, uid: str) -> Sequence[OpenJobFinding]:
         return () if self._troubles is None else self._troubles.get(uid, ())
 
-    def have_used(self, uses: Mapping[tuple[str, str], PastUse]) -> None:
-        """Take in what jobs used of their GPUs, by namespace and name pattern."""
+    def have_used(self, uses: PastUses) -> None:
+        """Take in what jobs used of their GPUs."""
         self._uses = uses
 
-    @property
-    def used(self) -> Callable[[JobManifest], PastUse | None] | None:
-        """What jobs with a similar name in the same namespace used; None until usage was read."""
-        return None if self._uses is None else self._like
-
-    def _like(self, manifest: JobManifest) -> PastUse | None:
-        return (self._uses or {}).get((manifest.namespace, name_pattern(manifest.name)))
+    def used_by(self, teams: Collection[str] | None) -> Callable[[JobManifest], PastUse | None] | None:
+        """What jobs of ``teams`` (None: of all) with a similar name in the same namespace used; None until
+        usage was read."""
+        uses = self._uses
+        if uses is None:
+            return None
+        return lambda manifest: uses.like(manifest.namespace, manifest.name, teams)
 
     @property
     def known(self) -> tuple[bool, bool]:

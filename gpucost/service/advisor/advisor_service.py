@@ -325,7 +325,9 @@ class AdvisorService:
         teams: Collection[str] | None = None,
     ) -> Advice:
         """Advice for the thread that has a turn; from the history of ``teams`` only, where given."""
-        return self._advise("advice", manifest, self._limited(_seen_by(informed.known, teams)), suggestions)
+        return self._advise(
+            "advice", manifest, self._limited(self._seen_by(informed.known, teams)), suggestions
+        )
 
     def advise_at_admission(
         self,
@@ -340,7 +342,7 @@ class AdvisorService:
         face = "webhook_suggestions" if suggestions else "webhook"
         teams = informed.tenants.teams_of_namespace(manifest.namespace)
         return self._advise(
-            face, manifest, self._before(until_s, _seen_by(informed.at_admission, teams)), suggestions
+            face, manifest, self._before(until_s, self._seen_by(informed.at_admission, teams)), suggestions
         )
 
     def wait_at_admission(
@@ -348,8 +350,18 @@ class AdvisorService:
     ) -> Advice:
         """The same with a rough wait, from what was simulated before ``until_s``."""
         teams = informed.tenants.teams_of_namespace(manifest.namespace)
-        known = self._before(until_s, _seen_by(informed.wait_at_admission, teams))
+        known = self._before(until_s, self._seen_by(informed.wait_at_admission, teams))
         return self._advise("webhook_wait", manifest, known, False)
+
+    def _seen_by(self, known: AdvisorContext, teams: Collection[str] | None) -> AdvisorContext:
+        """The context restricted to the history of ``teams``: a label, a namespace and a name in a manifest
+        say whose history is asked for, and any author may write them. What was worked out is shared."""
+        if teams is None:
+            return known
+        found = copy(known)
+        object.__setattr__(found, "run_times", known.run_times.seen_by(teams))
+        object.__setattr__(found, "used", self.learnt.used_by(teams))
+        return found
 
     def _limited(self, known: AdvisorContext) -> AdvisorContext:
         """With the limits that the settings set for one answer, counted from now."""
@@ -381,7 +393,9 @@ class AdvisorService:
     ) -> Explanation | None:
         """None where there is no such job. From the history of ``teams`` only, where these are given."""
         begun = self.monotonic()
-        found = self.engine.explain(kind, namespace, name, self._limited(_seen_by(informed.known, teams)))
+        found = self.engine.explain(
+            kind, namespace, name, self._limited(self._seen_by(informed.known, teams))
+        )
         if found is not None:
             decision = "" if found.advice is None else found.advice.decision
             self.status.answered("explain", decision, self.monotonic() - begun)
@@ -395,12 +409,13 @@ class AdvisorService:
             write=self.engine.write,
             read_new=lambda document: self.engine.manifest_of(document, "the job", at_ms, "default"),
             prices=self.prices,
+            cluster=self.watched.cluster,
             run_times=self._history,
             settings=self.settings,
             calibration=self.learnt.calibration,
             skill=lambda: self.learnt.skill,
             troubles=self.learnt.troubles,
-            used=self.learnt.used,
+            used=self.learnt.used_by(None),
         )
         found = AdvisorSnapshot(known, self.rules)
         _prepare(found, self.has_webhook)
@@ -421,16 +436,6 @@ class AdvisorService:
             self.learn()
             if self._closed.wait(HISTORY_EVERY_S):
                 return
-
-
-def _seen_by(known: AdvisorContext, teams: Collection[str] | None) -> AdvisorContext:
-    """The context restricted to the history of ``teams``: a label in a manifest says whose history is asked
-    for, and any author may write that label. What was worked out is shared."""
-    if teams is None:
-        return known
-    found = copy(known)
-    object.__setattr__(found, "run_times", known.run_times.seen_by(teams))
-    return found
 
 
 def _prepare(found: AdvisorSnapshot, has_webhook: bool) -> None:

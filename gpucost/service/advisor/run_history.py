@@ -5,7 +5,7 @@ The advisor's wait predictions rest on the run times, and its suggestions of sma
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpucost.advisor.wait.run_times import (
@@ -63,15 +63,28 @@ LEAST_SEEN = 0.9
 _MIB = 2**20
 
 
-def past_uses_of(ledger: Ledger, cluster: str, extent: Window) -> Mapping[tuple[str, str], PastUse]:
-    """By namespace and name pattern, from whole runs on whole GPUs of the last 30 days of ``extent``: those
-    after its last rolled-up day.
+@dataclass(frozen=True, slots=True)
+class PastUses:
+    """``runs`` by namespace and name pattern, the newest first."""
 
-    Runs on another model than the last one are left out: they are not comparable. Usage lines have sums by
-    window, no quantiles: the peak stands for the 99th percentile of memory, and the highest of the windows'
-    SM activity while anything ran for the 95th of SM activity. Both err on the high side. The sums do not say
-    how many of a pod's GPUs were busy. Raises LedgerError.
-    """
+    runs: Mapping[tuple[str, str], Sequence[JobUse]]
+
+    def like(self, namespace: str, name: str, teams: Collection[str] | None = None) -> PastUse | None:
+        """What jobs with a similar name in the same namespace used, those of ``teams`` only, where given: a
+        namespace may be of several. None where there are too few.
+
+        Runs on another model than the last one are left out: they are not comparable. Usage lines have sums
+        by window, no quantiles: the peak stands for the 99th percentile of memory, and the highest of the
+        windows' SM activity while anything ran for the 95th of SM activity. Both err on the high side. The
+        sums do not say how many of a pod's GPUs were busy.
+        """
+        found = self.runs.get((namespace, name_pattern(name)), ())
+        return _joined([run for run in found if teams is None or run.team in teams])
+
+
+def past_uses_of(ledger: Ledger, cluster: str, extent: Window) -> PastUses:
+    """Whole runs on whole GPUs of the last 30 days of ``extent``: those after its last rolled-up day. Raises
+    LedgerError."""
     span = Window(max(extent.start_ms, extent.end_ms - HISTORY_MS), extent.end_ms)
     folded = ledger.folded_days(Scope(None, frozenset({cluster})), span)
     start_ms = max((span.start_ms, *(day.end_ms for day in folded)))
@@ -80,18 +93,16 @@ def past_uses_of(ledger: Ledger, cluster: str, extent: Window) -> Mapping[tuple[
         is_whole = start_ms < use.first_ms and use.last_ms < span.end_ms
         if is_whole and min(use.memory_seen, use.sm_seen) >= LEAST_SEEN:
             like.setdefault((use.namespace, name_pattern(use.job)), []).append(use)
-    found = ((key, _joined(runs)) for key, runs in like.items())
-    return {key: use for key, use in found if use is not None}
+    return PastUses(like)
 
 
 def _joined(runs: Sequence[JobUse]) -> PastUse | None:
     """The most that any of ``runs``, the newest first, used; None where there are too few."""
-    model = runs[0].model
-    same = [run for run in runs if run.model == model][:MOST_RUNS]
+    same = [run for run in runs if run.model == runs[0].model][:MOST_RUNS]
     if len(same) < LEAST_RUNS:
         return None
     return PastUse(
-        model,
+        same[0].model,
         min(run.memory_total_mib for run in same) * _MIB,
         float(max(run.memory_peak_mib for run in same) * _MIB),
         max(run.sm_busy for run in same),

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 
 from gpucost.advisor.advise import advise_asking
-from gpucost.advisor.request.context import AdvisorContext, OpenJobFinding
+from gpucost.advisor.request.context import OpenJobFinding
 from gpucost.advisor.request.scheduling_request import WORKLOAD, find_job, gpus_of, request_from_job
 from gpucost.cluster.objects.kueue import Workload, WorkloadState
 from gpucost.cluster.objects.state import ClusterState
@@ -23,7 +23,7 @@ from gpucost.domain.errors import GpuCostError, shorten
 from gpucost.ledger.ledger import Ledger
 from gpucost.ledger.stores.predictions import WaitPrediction
 from gpucost.service.advisor.advisor_cache import given_of, outcome_of
-from gpucost.service.advisor.advisor_service import AdvisorService, NoState
+from gpucost.service.advisor.advisor_service import AdvisorService, AdvisorSnapshot, NoState
 from gpucost.service.advisor.run_history import past_uses_of
 from gpucost.service.detection.finding_records import life_of
 
@@ -37,11 +37,13 @@ LONGEST_ROUND_S = 5.0
 answers requests."""
 _GONE = (WorkloadState.INACTIVE, WorkloadState.FINISHED)
 
-PredictWait = Callable[[Workload, AdvisorContext], WaitPrediction | None]
+PredictWait = Callable[[Workload, AdvisorSnapshot], WaitPrediction | None]
 
 
-def predict_wait(workload: Workload, known: AdvisorContext) -> WaitPrediction | None:
-    """The advisor's prediction for a pending workload; None where it makes none."""
+def predict_wait(workload: Workload, informed: AdvisorSnapshot) -> WaitPrediction | None:
+    """The advisor's prediction for a pending workload; None where it makes none. Its team is the one by the
+    team rules: any author may write the label."""
+    known = informed.known
     found = find_job(WORKLOAD, workload.meta.namespace, workload.meta.name, known)
     if found is None or found.workload is None or found.workload.meta.uid != workload.meta.uid:
         return None  # another workload of its job is admitted first
@@ -55,7 +57,7 @@ def predict_wait(workload: Workload, known: AdvisorContext) -> WaitPrediction | 
         workload.meta.namespace,
         workload.meta.name,
         advice.queue,
-        asking.team,
+        informed.tenants.team_of(workload),
         known.state.at_ms,
         wait.p50_ms,
         wait.p90_ms,
@@ -117,12 +119,12 @@ class WaitPredictor:
     def _look_at_waits(self) -> None:
         kept = self._ledger.foretold(self._cluster)
         try:
-            known = self._advising.informed().known
+            informed = self._advising.informed()
         except NoState:
-            known = None
-        if known is not None and not known.state.is_unread("workloads"):
-            kept = self._scored(kept, known.state)
-            kept = (*kept, *self._foretold(kept, known))
+            informed = None
+        if informed is not None and not informed.known.state.is_unread("workloads"):
+            kept = self._scored(kept, informed.known.state)
+            kept = (*kept, *self._foretold(kept, informed))
         self._advising.learnt.learn(kept)
         self._advising.learnt.calibrate([given_of(each, self._now()) for each in kept])
 
@@ -142,9 +144,11 @@ class WaitPredictor:
             self._advising.status.scored(outcome_of(each))
         return tuple(decided.get(each.workload_uid, each) for each in kept)
 
-    def _foretold(self, kept: Iterable[WaitPrediction], known: AdvisorContext) -> tuple[WaitPrediction, ...]:
+    def _foretold(
+        self, kept: Iterable[WaitPrediction], informed: AdvisorSnapshot
+    ) -> tuple[WaitPrediction, ...]:
         """The predictions made in this round."""
-        state = known.state
+        state = informed.known.state
         self._written = {uid for uid in self._written if uid in state.workloads}
         self._written.update(each.workload_uid for each in kept if each.workload_uid in state.workloads)
         waiting = {
@@ -152,18 +156,18 @@ class WaitPredictor:
             for uid, each in state.workloads.items()
             if each.state is WorkloadState.PENDING
             and uid not in self._written
-            and any(gpus_of(pod_set, known) for pod_set in each.pod_sets)
+            and any(gpus_of(pod_set, informed.known) for pod_set in each.pod_sets)
         }
         self._asked = {uid: asked for uid, asked in self._asked.items() if uid in waiting}
         # Those that were never tried go first: the advisor may have no prediction for the others.
         order = sorted(waiting, key=lambda uid: (self._asked.get(uid, 0), waiting[uid].meta.created_ms, uid))
-        given = self._answers([waiting[uid] for uid in order[:MOST_PER_ROUND]], known)
+        given = self._answers([waiting[uid] for uid in order[:MOST_PER_ROUND]], informed)
         if given:
             self._ledger.foretell(self._cluster, given)
         self._written.update(each.workload_uid for each in given)
         return tuple(given)
 
-    def _answers(self, workloads: Sequence[Workload], known: AdvisorContext) -> list[WaitPrediction]:
+    def _answers(self, workloads: Sequence[Workload], informed: AdvisorSnapshot) -> list[WaitPrediction]:
         begun, given = self._seconds(), list[WaitPrediction]()
         for workload in workloads:
             if self._stopped() or self._seconds() - begun > LONGEST_ROUND_S:
@@ -172,11 +176,11 @@ class WaitPredictor:
                 if not is_ours:
                     break  # requests of people are served first
                 self._asked[workload.meta.uid] = self._round
-                self._guarded("a wait", partial(self._answer, workload, known, given))
+                self._guarded("a wait", partial(self._answer, workload, informed, given))
         return given
 
-    def _answer(self, workload: Workload, known: AdvisorContext, given: list[WaitPrediction]) -> None:
-        found = self._ask(workload, known)
+    def _answer(self, workload: Workload, informed: AdvisorSnapshot, given: list[WaitPrediction]) -> None:
+        found = self._ask(workload, informed)
         if found is not None:
             given.append(found)
 

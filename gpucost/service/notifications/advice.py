@@ -75,13 +75,14 @@ class AdviceNotices:
 
     def _answer(self, workload: Workload, informed: AdvisorSnapshot) -> Notice | None:
         """None where nothing helps, or where another workload of its job is admitted first."""
-        meta = workload.meta
-        explained = self._advising.explain(WORKLOAD, meta.namespace, meta.name, informed)
+        meta, tenants = workload.meta, informed.tenants
+        team = tenants.team_of(workload)
+        # The owning team reads it: it rests on that team's history, as the answers of the API.
+        readers = None if team == NO_TEAM else frozenset({team})
+        explained = self._advising.explain(WORKLOAD, meta.namespace, meta.name, informed, teams=readers)
         if explained is None or explained.advice is None:
             return None
         advice = replace(explained.advice, suggestions=explained.actions)
-        tenants = informed.tenants
-        team = tenants.team_of(workload)
         return of_advice(
             advice,
             tenants.of_teams(frozenset({team}) - {NO_TEAM}),

@@ -15,7 +15,7 @@ from typing import TypeAlias
 from gpucost.charges.cell_charges import PLATFORM
 from gpucost.domain.buckets import NO_TEAM, Bucket
 from gpucost.domain.errors import InputError
-from gpucost.domain.scope import EVERYTHING
+from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import DAY_MS, MINUTE_MS, Month, Window
 from gpucost.ledger.db.records import LedgerState
 from gpucost.ledger.ledger import Ledger
@@ -217,7 +217,7 @@ class DigestScheduler:
 
     def _inputs(self, week: IsoWeek, team: str) -> WeekInputs:
         ledger, scope, before = self.reporting.ledger, scope_of(team), week.previous().window
-        waits, cut = self._waits()
+        waits, cut = self._waits(scope)
         return WeekInputs(
             week=week,
             team=team,
@@ -234,11 +234,12 @@ class DigestScheduler:
             listed_budgets=self.reporting.budgets(scope, week.window),
         )
 
-    def _waits(self) -> tuple[tuple[WaitFacts, ...] | None, bool]:
-        """The predicted waits of every cluster, None for none; and whether there are more than these."""
+    def _waits(self, scope: Scope) -> tuple[tuple[WaitFacts, ...] | None, bool]:
+        """The predicted waits of the teams in ``scope`` in every cluster, None for none; and whether there
+        are more than these."""
         ledger, found, cut = self.reporting.ledger, [], False
         for cluster in ledger.clusters():
-            told = ledger.foretold(cluster)
+            told = ledger.foretold(cluster, scope=scope)
             cut |= sum(each.is_decided for each in told) >= MOST_FORETOLD
             found += [WaitFacts(each.team, each.asked_ms, each.started_ms, each.gone_ms) for each in told]
         return tuple(found) if found else None, cut

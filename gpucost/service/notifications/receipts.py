@@ -94,7 +94,7 @@ class JobEndings:
         self._seen = {uid: each for uid, each in self._seen.items() if each[0] > now_ms - OLD_MS}
         for uid, job in state.jobs.items():
             if job.ended_ms is not None and uid not in self._seen:
-                self._seen[uid] = now_ms, end_in_cluster(state, uid, job.job_kind)
+                self._seen[uid] = now_ms, end_in_cluster(state, job.meta.namespace, uid, job.job_kind)
 
     def of(self, jobs: Sequence[EndedJob]) -> Mapping[str, JobEndFacts]:
         """By key, what is known of the ends of jobs of one cluster. Errors of the source are not raised."""
@@ -111,7 +111,8 @@ class JobEndings:
         _, seen = self._seen.get(job.found.job_uid, (0, NO_END))
         if seen is not NO_END or self._looked is None:
             return seen
-        return end_in_cluster(self._looked, job.found.job_uid, job.found.job_kind)
+        found = job.found
+        return end_in_cluster(self._looked, found.namespace, found.job_uid, found.job_kind)
 
     def _of_history(self, cluster: str, jobs: Sequence[EndedJob]) -> dict[str, JobEndFacts]:
         last_ms = max(each.last_ms for each in jobs) + NEAR_MS

@@ -6,6 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+import pandas as pd
+
 from gpucost.advisor.wait.run_times import name_pattern
 from gpucost.detectors.engine.lifecycle import LIVE
 from gpucost.detectors.findings import SubjectKind
@@ -157,7 +159,7 @@ def _measured(
     start_ms = max(month.start_ms, -(-found.acted_at_ms // DAY_MS) * DAY_MS)
     if start_ms >= until_ms:
         return replace(found, why_not="no whole day of the month has passed since")
-    # All teams: jobs that another team holds since were not saved.
+    # All teams: jobs that another team holds since were not saved. Nothing else follows from others' lines.
     everybody = Scope(None, frozenset({found.cluster}))
     extent = reporting.ledger.extent(found.cluster, scope=everybody)
     first_ms = acted_day_ms - BASELINE_DAYS * DAY_MS
@@ -167,14 +169,19 @@ def _measured(
         return replace(found, why_not="the ledger has no whole day before it")
     before, now = Window(first_ms, acted_day_ms), Window(start_ms, until_ms)
     lines = _lines(reporting, everybody, found, before)
-    if len(lines.lines):
-        begun_ms = int(lines.lines["first_ms"].min()) // DAY_MS * DAY_MS
+    own = _own(lines, found)
+    if len(own):
+        begun_ms = int(own["first_ms"].min()) // DAY_MS * DAY_MS
         if begun_ms > first_ms:
             before = Window(begun_ms, acted_day_ms)
             lines = _lines(reporting, everybody, found, before)
     since = _lines(reporting, everybody, found, now)
-    kinds = set(lines.lines["job_kind"].tolist())
+    kinds = set(_own(lines, found)["job_kind"].tolist())
     return measured_saving(replace(found, before_span=before, span=now), lines, since, kinds)
+
+
+def _own(span: SpanLines, found: MeasuredSaving) -> pd.DataFrame:
+    return span.lines[span.lines["team"] == found.team]
 
 
 def _lines(reporting: ReportService, scope: Scope, found: MeasuredSaving, span: Window) -> SpanLines:

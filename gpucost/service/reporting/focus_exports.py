@@ -6,6 +6,7 @@ meanwhile, the file is made anew; of a closed month it is the same bytes each ti
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from gpucost.domain.errors import InputError, LedgerUnavailable
 from gpucost.domain.money import plain
 from gpucost.domain.rates import Rate
 from gpucost.domain.scope import EVERYTHING, Scope
-from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window
+from gpucost.domain.time import DAY_MS, HOUR_MS, SECOND_MS, Month, Window
 from gpucost.ledger.ledger import Ledger
 from gpucost.reports.focus.charge_corrections import (
     CorrectionStyle,
@@ -38,6 +39,7 @@ from gpucost.reports.focus.charge_rows import (
     HolderKey,
     PlaceKey,
     UsageStep,
+    WorkloadKey,
     method_of,
     split_rows,
 )
@@ -268,7 +270,7 @@ class _MonthExport:
         day: Window,
         step_ms: int,
         portions: Mapping[int, Mapping[CellKey, Sequence[CommitmentPortion]]] | None,
-        waits: Mapping[tuple[str, str, str], float],
+        waits: Mapping[WorkloadKey, Sequence[tuple[int, float]]],
         confidence: Mapping[int, Mapping[str, float]],
     ) -> Iterator[FocusBatch]:
         exports, by_job = self.exports, self.request.by == "job"
@@ -317,14 +319,17 @@ class _MonthExport:
             for step, clusters in observed.items()
         }
 
-    def _waits(self) -> dict[tuple[str, str, str], float]:
-        """Waits that ended in a start: the advisor recorded when it was asked and when the job started."""
-        found: dict[tuple[str, str, str], float] = {}
+    def _waits(self) -> dict[WorkloadKey, list[tuple[int, float]]]:
+        """Waits that ended in a start, in the order of starts: the advisor recorded when it was asked and
+        when the job started."""
+        found: dict[WorkloadKey, list[tuple[int, float]]] = defaultdict(list)
         for cluster in self.exports.ledger.clusters(scope=self.exports.scope):
             for each in self.exports.ledger.foretold(cluster):
                 if each.started_ms is not None:
                     hours = max(0, each.started_ms - each.asked_ms) / HOUR_MS
-                    found[cluster, each.namespace, each.name] = round(hours, 6)
+                    # Times of pods are whole seconds.
+                    start = each.started_ms // SECOND_MS * SECOND_MS, round(hours, 6)
+                    insort(found[cluster, each.namespace, each.name, each.team], start)
         return found
 
     # --- commitments -----------------------------------------------------------------------------------
@@ -390,9 +395,12 @@ class _MonthExport:
             )
             for (start_ms, contract, payer), (quantity, nano) in sorted(lost.items())
         ]
-        # A payment is the platform's, or its owner's.
+        # A payment is due whether or not the ledger had begun; what of an open month is ahead is not due yet.
+        is_closed = self.exports.ledger.month(self.request.month).closed_at_ms is not None
+        passed = self.month if is_closed else Window(self.month.start_ms, drawn.window.end_ms)
+        # It is the platform's, or its owner's.
         schedules, own = self._visible_schedules(), self.one_team
-        bought = purchase_rows(schedules, self.month, self.currency, drawn.window, invoices=own)
+        bought = purchase_rows(schedules, self.month, self.currency, passed, invoices=own)
         return bought + unused_rows(unused, self.month, self.currency, invoices=own)
 
 

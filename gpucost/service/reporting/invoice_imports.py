@@ -102,9 +102,10 @@ def reconcile_file(
     if currency is None:
         raise InputError("FILE", str(file), "nothing yet: the ledger has no price to compare with")
     names = _names(there.values(), identities)
-    reader = InvoiceReader(names, currency, cost, rates or {}, frozenset() if count_repeated else repeated)
+    once = frozenset[int]() if count_repeated else repeated
+    reader = InvoiceReader(names, currency, cost, rates or {}, once, month)
     with opened(file) as lines:
-        reader.add(line for line in lines if _is_of(line, month))
+        reader.add(lines)
     return reconcile(reader, there, file.name, _digest(file))
 
 
@@ -125,10 +126,6 @@ def _names(there: Collection[LedgerNodes], given: Sequence[NodeIdentity]) -> Nod
     return names
 
 
-def _is_of(line: InvoiceLine | RefusedLine, month: Month | None) -> bool:
-    return month is None or isinstance(line, RefusedLine) or Month.of(line.period.start_ms) == month
-
-
 def _survey(file: Path, month: Month | None) -> tuple[set[Month], frozenset[int]]:
     """The months of a file, or ``month`` alone, and the contents that it has more than once: eight bytes of
     memory a row. Raises InputError for one of too many months."""
@@ -136,7 +133,7 @@ def _survey(file: Path, month: Month | None) -> tuple[set[Month], frozenset[int]
     with opened(file) as lines:
         for line in lines:
             if isinstance(line, InvoiceLine):
-                months.add(Month.of(line.period.start_ms))
+                months.update(of_month for of_month, _ in line.by_month())
                 contents.append(line.content)
     if month is not None:
         months = {month}

@@ -17,6 +17,7 @@ from gpucost.cluster.objects.kueue import EvictionReason, Workload, WorkloadStat
 from gpucost.cluster.objects.metadata import is_true
 from gpucost.cluster.objects.pods import PREEMPTED_BY_SCHEDULER, Pod, PodPhase
 from gpucost.cluster.objects.state import ClusterState
+from gpucost.cluster.views.ownership import workload_by_job
 from gpucost.domain.errors import InputError, SourceError
 from gpucost.domain.jobs import JobKind, job_kind
 from gpucost.domain.time import MINUTE_MS, Window
@@ -26,8 +27,8 @@ from gpucost.reports.job.job_report import JobReport
 from gpucost.service.detection.job_inspection import BEFORE_MS, LONGEST_SPAN_MS
 from gpucost.telemetry.interval_source import IntervalSource
 
-EndLookup: TypeAlias = Callable[[str, str, str], JobEndFacts]
-"""Cluster, uid and kind of a job -> what is known of its end now."""
+EndLookup: TypeAlias = Callable[[str, str, str, str], JobEndFacts]
+"""Cluster, namespace, uid and kind of a job -> what is known of its end now."""
 NEAR_MS = 10 * MINUTE_MS
 """An eviction this long before a job's last instant or after it ended it: a later one was of pods that came
 back."""
@@ -43,16 +44,20 @@ _COLLECTIONS = {
 def ends_in(watched: str, state: ClusterState | None) -> EndLookup:
     """Of the jobs of the cluster ``watched``, by its ``state``."""
 
-    def look_up(cluster: str, job_uid: str, kind: str) -> JobEndFacts:
-        return NO_END if state is None or cluster != watched else end_in_cluster(state, job_uid, kind)
+    def look_up(cluster: str, namespace: str, job_uid: str, kind: str) -> JobEndFacts:
+        if state is None or cluster != watched:
+            return NO_END
+        return end_in_cluster(state, namespace, job_uid, kind)
 
     return look_up
 
 
-def end_in_cluster(state: ClusterState, job_uid: str, kind: str) -> JobEndFacts:
-    """What the objects of ``state`` say. A job that is gone is called so only where all jobs of its kind have
+def end_in_cluster(state: ClusterState, namespace: str, job_uid: str, kind: str) -> JobEndFacts:
+    """What the objects of ``state`` say; of workloads those of the job's ``namespace``, since anybody's may
+    name its uid. A job that is gone is called so only where all jobs of its kind have
     been read."""
-    workload = next((each for each in state.workloads.values() if _owner(each) == job_uid), None)
+    beside = (each for each in state.workloads.values() if each.meta.namespace == namespace)
+    workload = workload_by_job(beside).get((namespace, job_uid))
     waited_ms = None if workload is None else _waited_ms(workload)
     job, pod = state.jobs.get(job_uid), state.pods.get(job_uid)
     if job is not None:
@@ -62,10 +67,6 @@ def end_in_cluster(state: ClusterState, job_uid: str, kind: str) -> JobEndFacts:
     else:
         ending, reason = (JobEnding.GONE if _would_be_known(state, kind) else JobEnding.UNKNOWN), ""
     return JobEndFacts(ending, reason, waited_ms)
-
-
-def _owner(workload: Workload) -> str:
-    return "" if workload.meta.owner is None else workload.meta.owner.uid
 
 
 def _waited_ms(workload: Workload) -> int | None:

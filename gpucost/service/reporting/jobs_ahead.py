@@ -8,19 +8,19 @@ known where ``gpucost serve`` foretold it, and it has neither started nor gone.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
 
 import pandas as pd
 
-from gpucost.advisor.wait.run_times import RunTimes
+from gpucost.advisor.wait.run_times import PastRun, RunTimes
 from gpucost.domain.buckets import Bucket
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import DAY_MS, Window
 from gpucost.ledger.stores.predictions import WaitPrediction
-from gpucost.ledger.usage.run_history import JobRun, learnt
+from gpucost.ledger.usage.run_history import JobRun
 from gpucost.reports.month.work_ahead import AheadJob, times_left
 from gpucost.service.reporting.report_service import ReportService
 
@@ -59,7 +59,7 @@ def work_ahead(reporting: ReportService, scope: Scope, *, as_of_ms: int | None =
     ends = {name: ledger.extent(name, scope=scope) for name in ledger.clusters(scope=scope)}
     # A cluster without windows of the last day is followed no more.
     followed = {name: own for name, own in ends.items() if own and own.end_ms > extent.end_ms - DAY_MS}
-    waits = {name: _waits(reporting, name, own.end_ms) for name, own in followed.items()}
+    waits = {name: _waits(reporting, scope, name, own.end_ms) for name, own in followed.items()}
 
     def made() -> WorkAhead:
         found = [_ClusterAhead.read(reporting, scope, name, own) for name, own in followed.items()]
@@ -69,7 +69,7 @@ def work_ahead(reporting: ReportService, scope: Scope, *, as_of_ms: int | None =
         known, counted = sum(map(len, waits.values())), sum(job.waits for job in jobs)
         if not known:
             lacks.append("waiting jobs: no start is foretold")
-        elif scope.sees_every_team and counted < known:
+        elif counted < known:
             lacks.append(f"{known - counted:,} waiting jobs: their team has held nothing of late")
         return WorkAhead(extent.end_ms, tuple(jobs), "; ".join(lacks))
 
@@ -82,15 +82,16 @@ def waits_ahead(reporting: ReportService) -> tuple[tuple[str, str], ...]:
     """By cluster and uid, the workloads whose start is foretold: what ``work_ahead`` is made from besides the
     windows."""
     ledger = reporting.ledger
-    known = ((name, ledger.foretold(name, most=1)) for name in ledger.clusters(scope=EVERYTHING))
+    clusters = ledger.clusters(scope=EVERYTHING)
+    known = ((name, ledger.foretold(name, most=1, scope=EVERYTHING)) for name in clusters)
     return tuple((name, each.workload_uid) for name, found in known for each in found if not each.is_decided)
 
 
-def _waits(reporting: ReportService, cluster: str, end_ms: int) -> tuple[WaitPrediction, ...]:
+def _waits(reporting: ReportService, scope: Scope, cluster: str, end_ms: int) -> tuple[WaitPrediction, ...]:
     """Those whose start is foretold, asked before the ledger's end; within a day of it, where it is later."""
     return tuple(
         each
-        for each in reporting.ledger.foretold(cluster, most=1)
+        for each in reporting.ledger.foretold(cluster, most=1, scope=scope)
         if not each.is_decided and each.p50_ms is not None and each.gpus and each.asked_ms < end_ms + DAY_MS
     )
 
@@ -105,6 +106,12 @@ def _runs(reporting: ReportService, cluster: str, extent: Window, midnight_ms: i
         lambda: reporting.ledger.runs(EVERYTHING, cluster, span),
         asked=("runs ahead", cluster),
     ).report
+
+
+def _run_times(runs: Iterable[JobRun]) -> RunTimes:
+    """Of whole runs, by their team by the team rules: the advisor has a label only, which any author may
+    write."""
+    return RunTimes(PastRun(run.team, run.job, run.gpus, run.held_ms) for run in runs if run.is_whole)
 
 
 class _JobLine(NamedTuple):
@@ -139,7 +146,7 @@ class _ClusterAhead:
         filters = {"bucket": frozenset({Bucket.HELD.value}), "cluster": frozenset({cluster})}
         rows = ledger.aggregate(scope, Window(midnight_ms, end_ms), _DIMS, filters=filters)
         runs = _runs(reporting, cluster, extent, midnight_ms)
-        lines, times = tuple(_lines(rows)), learnt(runs)
+        lines, times = tuple(_lines(rows)), _run_times(runs)
         return cls(
             cluster,
             end_ms,
@@ -155,39 +162,34 @@ class _ClusterAhead:
             if line.last_ms < self.end_ms or held_ms <= 0:
                 continue
             run = self.runs.get((line.job_uid, line.team))
-            label, gpus, elapsed_ms = line.team, max(1, round(line.priced_ms / held_ms)), held_ms
+            gpus, elapsed_ms = max(1, round(line.priced_ms / held_ms)), held_ms
             if run is not None:
-                label, gpus, elapsed_ms = run.team_label, run.gpus, held_ms + run.held_ms
+                gpus, elapsed_ms = run.gpus, held_ms + run.held_ms
             yield AheadJob(
                 *line[:3],
                 self.cluster,
                 self.end_ms,
-                times_left(self.learnt.like(label, line.job, gpus), elapsed_ms),
+                times_left(self.learnt.like(line.team, line.job, gpus), elapsed_ms),
                 Fraction(line.nano, held_ms),
             )
 
     def waiting(self, waits: tuple[WaitPrediction, ...]) -> Iterator[AheadJob]:
-        """At the mean price of what its team holds. Its team is the one that had the runs with its label."""
-        owners: dict[str, set[str]] = defaultdict(set)
-        for run in self.runs.values():
-            owners[run.team_label].add(run.team)
+        """At the mean price of what its team holds."""
         nano, priced_ms = defaultdict[str, int](int), defaultdict[str, int](int)
         for line in self.lines:
             nano[line.team] += line.nano
             priced_ms[line.team] += line.priced_ms
         for each in waits:
-            teams = owners[each.team]
-            team = next(iter(teams)) if len(teams) == 1 else ""
-            if not priced_ms[team] or not each.gpus or each.p50_ms is None:
+            if not priced_ms[each.team] or not each.gpus or each.p50_ms is None:
                 continue
             yield AheadJob(
-                team,
+                each.team,
                 "",
                 each.queue,
                 self.cluster,
                 max(self.end_ms, each.asked_ms + each.p50_ms),
                 times_left(self.learnt.like(each.team, each.name, each.gpus), 0),
-                Fraction(each.gpus * nano[team], priced_ms[team]),
+                Fraction(each.gpus * nano[each.team], priced_ms[each.team]),
                 waits=True,
             )
 

@@ -295,9 +295,9 @@ class ReportService:
         found = self.job(scope, job_uid)
         if found is None:
             return None
-        clusters = ", ".join(found.report.clusters)
-        end = None if ends is None else ends(clusters, job_uid, found.report.job_kind)
-        return ReportAnswer(self.receipt_of(found.report, end), found.stand)
+        report, clusters = found.report, ", ".join(found.report.clusters)
+        end = None if ends is None else ends(clusters, report.namespace, job_uid, report.job_kind)
+        return ReportAnswer(self.receipt_of(report, end), found.stand)
 
     def receipt_of(self, report: JobReport, end: JobEndFacts | None = None) -> JobReceipt:
         """The receipt that goes with a report of this ledger."""

@@ -150,8 +150,9 @@ def _intervals(asker: ProbeReader, up: list[ResultSeries], at_ms: int) -> dict[t
 
 
 def read_gaps(asker: ProbeReader, cluster: str, asked: Window, node: str) -> ScrapeGaps | None:
-    """Where scrapes of kube-state-metrics are more than ``max_gap`` apart, from the first to the last in the
-    month; ``node`` is any node it shows. None where no series says when it was scraped."""
+    """Where a stretch of ``max_gap`` has no scrape of kube-state-metrics, from the first to the last in the
+    month, so every gap of twice that, and some shorter ones; ``node`` is any node it shows. None where no
+    series says when it was scraped."""
     cell = asker.settings.max_gap_ms
     one = asker.select(ksm.NODE_CREATED, one_of("node", [node]), cluster=cluster)
     sets = asker.label_sets("targets of kube-state-metrics", one, asked.start_ms, asked.end_ms)

@@ -170,18 +170,18 @@ def other_than(label: str, value: str) -> PromQL:
 
 def one_of(label: str, values: Sequence[str]) -> PromQL:
     """A matcher for any of the literal ``values``."""
-    return _matcher(label, "=~", _any_of(values))
+    return _matcher(label, "=~", any_of(values))
 
 
 def none_of(label: str, values: Sequence[str]) -> PromQL:
     """A matcher for all but the literal ``values``, also where the label is not there."""
-    return _matcher(label, "!~", _any_of(values))
+    return _matcher(label, "!~", any_of(values))
 
 
 def one_of_or_like(label: str, values: Sequence[str], prefixes: Sequence[str]) -> PromQL:
     """A matcher for any of the literal ``values``, and for all that begins with one of ``prefixes``."""
     begun = [_REGEX_SPECIAL.sub(r"\\\1", prefix) + ".*" for prefix in prefixes]
-    return _matcher(label, "=~", "|".join(([_any_of(values)] if values else []) + begun))
+    return _matcher(label, "=~", "|".join(([any_of(values)] if values else []) + begun))
 
 
 def named_like(prefix: str, matchers: Sequence[PromQL] = ()) -> PromQL:
@@ -364,7 +364,7 @@ def _matcher(label: str, operator: str, value: str) -> PromQL:
     return PromQL(f"{name}{operator}{_quote(value)}", LabelMatcher(name, operator, value))
 
 
-def _any_of(values: Sequence[str]) -> str:
+def any_of(values: Sequence[str]) -> str:
     """The pattern of any of these literal values."""
     return "|".join(_REGEX_SPECIAL.sub(r"\\\1", value) for value in values)
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import re
 import sys
 import threading
 import time
@@ -36,6 +37,7 @@ from gpucost.telemetry.prometheus.promql import (
     PromQL,
     QueryForm,
     SeriesSelector,
+    any_of,
     equals,
     select,
     selecting,
@@ -55,6 +57,7 @@ from gpucost.telemetry.prometheus.sample_expressions import (
     evaluated,
 )
 from gpucost.telemetry.prometheus.series_labels import (
+    NAME,
     Codes,
     LabelCatalog,
     LabelKey,
@@ -122,7 +125,8 @@ class RemoteReader:
         where the server answers at other instants."""
         self._dropped: set[_Question] = set()
         self._external: Mapping[str, str] | None = None
-        self._catalog: LabelCatalog | None = None
+        self._catalogs: dict[frozenset[tuple[str, str]], tuple[LabelCatalog, _LabelTexts]] = {}
+        """By what is left out of the labels there."""
         self._matched: frozenset[str] = frozenset()
         """Labels by which it sent series: it takes none of them for its own."""
         self.is_there = True
@@ -159,11 +163,7 @@ class RemoteReader:
     def statistics(self, selector: SeriesSelector, ranges: SampleRanges) -> _Samples:
         """What each series did in these ranges; read once, also where several threads ask at the same time.
         Raises NotEvaluated, NoRemoteRead and SourceError."""
-        found = self._read_once(selector, ranges)
-        external = self._external or {}
-        if any(each.operator == "=" and external.get(each.label) == each.value for each in selector.matchers):
-            raise NotEvaluated  # the server leaves such a matcher out
-        return found
+        return self._read_once(selector, ranges)
 
     def _read_once(self, selector: SeriesSelector, ranges: SampleRanges) -> _Samples:
         key = selector, ranges
@@ -233,19 +233,25 @@ class RemoteReader:
         elif not labels <= self._matched and self._client.series(selecting(selector), *span).result:
             raise NotEvaluated
         if self._external is None and len(table):
-            added = self._added(table.rows[0], span)
+            self._external = self._added(table.rows[0], span)
+        if strange := _not_matched(selector, table):
             with self._lock:
-                # The catalog until now is of labels as they were sent.
-                self._external, self._catalog = added, None if added else self._catalog
+                self._external = {**(self._external or {}), **strange}
+        left_out = self._left_out(selector)
         with self._lock:
-            external, catalog = (self._external or {}).items(), self._catalog
-        if not external or table.catalog is catalog:
+            catalog, _ = self._catalogs.get(left_out, (None, None))
+        if not left_out or table.catalog is catalog:
             return table, statistics
         stored = (
-            {name: value for name, value in row.items() if (name, value) not in external}
+            {name: value for name, value in row.items() if (name, value) not in left_out}
             for row in table.rows
         )
         return LabelTable.of(stored), statistics
+
+    def _left_out(self, selector: SeriesSelector) -> frozenset[tuple[str, str]]:
+        """What the server adds to series of these; a label that they must have is their own."""
+        own = {each.label for each in selector.matchers if not _matches(each, "")}
+        return frozenset((name, value) for name, value in (self._external or {}).items() if name not in own)
 
     def _added(self, labels: Mapping[str, str], span: tuple[int, int]) -> Mapping[str, str]:
         """What of these labels of a series queries do not show. Raises NotEvaluated where no query finds the
@@ -261,12 +267,13 @@ class RemoteReader:
         stored = max(within, key=len)
         return {name: value for name, value in labels.items() if name not in stored}
 
-    def _catalog_now(self) -> tuple[LabelCatalog, _LabelTexts]:
+    def _catalog_of(self, selector: SeriesSelector) -> tuple[LabelCatalog, _LabelTexts]:
+        left_out = self._left_out(selector)
         with self._lock:
-            if self._catalog is None or len(self._catalog.keys) > _MOST_SETS:
-                self._texts = _LabelTexts(self._external or {})
-                self._catalog = LabelCatalog(self._texts.key)
-            return self._catalog, self._texts
+            if left_out not in self._catalogs or len(self._catalogs[left_out][0].keys) > _MOST_SETS:
+                texts = _LabelTexts(dict(left_out))
+                self._catalogs[left_out] = LabelCatalog(texts.key), texts
+            return self._catalogs[left_out]
 
     def _read(self, selector: SeriesSelector, ranges: SampleRanges) -> _Samples:
         url = self._client.url
@@ -279,7 +286,7 @@ class RemoteReader:
             if status != 200:
                 raise QueryRejected(f"{url} answered {status} to a remote read")
             try:
-                catalog, texts = self._catalog_now()
+                catalog, texts = self._catalog_of(selector)
                 with COLLECTOR.paused():
                     return _decoded(response.raw, self._statistics_of(ranges), catalog, texts)
             except _BrokenStream as error:
@@ -334,12 +341,36 @@ def _ends(ranges: SampleRanges) -> tuple[int, int]:
     return ranges.first_ms - ranges.range_ms, ranges.last_ms
 
 
+def _matches(matcher: LabelMatcher, value: str) -> bool:
+    if matcher.operator in ("=", "!="):
+        return (value == matcher.value) is (matcher.operator == "=")
+    try:
+        is_like = re.fullmatch(matcher.value, value, re.DOTALL) is not None
+    except re.error:  # a pattern that only the server understands
+        return True
+    return is_like is (matcher.operator == "=~")
+
+
+def _not_matched(selector: SeriesSelector, table: LabelTable) -> dict[str, str]:
+    """Labels that these series cannot have, so that the server must have added them."""
+    found = dict[str, str]()
+    for each in selector.matchers:
+        if each.operator in ("=", "=~") and _matches(each, ""):
+            (values,) = table.columns([each.label])
+            found |= [(each.label, value) for value in {*values} if not _matches(each, value)]
+    return found
+
+
 def _request(selector: SeriesSelector, ranges: SampleRanges) -> bytes:
     import cramjam
 
     from gpucost.telemetry.prometheus import remote_read_pb2 as wire
 
     def matcher(each: LabelMatcher) -> Any:
+        if each.operator == "=" and each.value and each.label != NAME:
+            # Prometheus takes an equality with one of its external labels for "has no such label", and leaves
+            # patterns as they are (filterExtLabelsFromMatchers in storage/remote/read_handler.go).
+            each = LabelMatcher(each.label, "=~", any_of([each.value]))
         kind = _KINDS[each.operator]
         return wire.LabelMatcher(type=kind, name=each.label, value=each.value)
 

@@ -316,8 +316,8 @@ def _changed(reader: KubeStateReader, evidence: ScrapeEvidence) -> set[str]:
     amounts = reader.select(ksm.NODE_ALLOCATABLE, reader.is_gpu)
     counted = by("sum", (*_NODE, "resource"), over_time("count_over_time", amounts, evidence.range_ms))
     created = over_time("count_over_time", reader.select(ksm.NODE_CREATED), evidence.range_ms)
-    patchy = by("max", _NODE, counted)
-    parts.append(differing(patchy, by("sum", _NODE, created)))
+    # Of two resources, one may come or go while the other stays.
+    parts += [differing(by(each, _NODE, counted), by("sum", _NODE, created)) for each in ("max", "min")]
     closed = over_time("count_over_time", _closed(reader), evidence.range_ms)
     each_closed = by("sum", (*_NODE, "condition"), closed)
     parts.append(differing(by("min", _NODE, each_closed), by("sum", _NODE, created)))

@@ -205,7 +205,8 @@ affinity:
 {{- end -}}
 
 {{/* Further variables of an exporter: how it is scraped, free-form settings with its prefix, then "values.extraEnv". What
-the chart writes itself is in "own", as KEY: what to use instead. */}}
+the chart writes itself is in "own", as KEY: what to use instead; other objects of it rest on settings in "read", which
+must be where it sees them. */}}
 {{- define "gpucost.settingsEnv" -}}
 {{- $names := dict -}}
 {{- range $key, $value := include "gpucost.scrapeSettings" .root | fromJson }}
@@ -218,6 +219,9 @@ the chart writes itself is in "own", as KEY: what to use instead. */}}
 {{- range $key, $instead := merge $scrapes .own -}}
 {{- if hasKey ($.values.settings | default dict) $key }}{{ fail (printf "%s.settings.%s: not here: %s" $.part $key $instead) }}{{ end -}}
 {{- $_ := set $names (printf "%s_%s" $.prefix $key) $instead -}}
+{{- end -}}
+{{- range $key := .read -}}
+{{- $_ := set $names (printf "%s_%s" $.prefix $key) (printf "use %s.settings.%s" $.part $key) -}}
 {{- end -}}
 {{- range $key, $value := .values.settings }}
 - name: {{ printf "%s_%s" $.prefix $key }}

@@ -263,7 +263,7 @@ def test_nothing_secret_stands_in_the_log(
         assert not [secret for secret in secrets if secret and secret in text], record.getMessage()
 
 
-def test_who_guesses_keys_gets_no_answer_soon(tls: Site) -> None:
+def test_who_guesses_keys_gets_no_answer_soon(tls: Site, caplog: pytest.LogCaptureFixture) -> None:
     settings = ApiSettings(keys=KEYS, refused_rate=1)
     client = TestClient(
         create_app(tls.ledger, settings, now=tls.clock), base_url="https://gpucost.example.com"
@@ -271,9 +271,15 @@ def test_who_guesses_keys_gets_no_answer_soon(tls: Site) -> None:
     client.headers |= PAGE
     client.get("/login")
     said = {"csrf": csrf_token(client.cookies["__Host-gpucost-form"]), "next": "/"}
-    statuses = [client.post("/login", data={**said, "key": f"gpc_ada_{n}"}).status_code for n in range(120)]
+    with caplog.at_level(logging.INFO):
+        statuses = [
+            client.post("/login", data={**said, "key": f"gpc_ada_{n}"}).status_code for n in range(120)
+        ]
     assert set(statuses[:60]) == {401}
     assert set(statuses) == {401, 429}
+    assert {each.status for each in caplog.records if hasattr(each, "status")} == {401}, (
+        "nothing fills the log"
+    )
     right = client.post("/login", data={**said, "key": key("ada")}, follow_redirects=False)
     assert right.status_code == 303, "a good key is not held up by its neighbours"
 

@@ -147,6 +147,25 @@ class TestDriver:
         assert gpu(found, GpuMeasure.OBSERVED) == gpu(found, GpuMeasure.HELD)
         assert of(found, "energy_joules", pod="train") == 70 + 300 * 9
 
+    @pytest.mark.fault(1)
+    @pytest.mark.trap(14)
+    def test_the_xid_that_announces_a_hang_is_shown_while_it_lasts(self, node: GpuNode) -> None:
+        node.timeout_s, node.first_timeout_s = 4.0, 60.0
+        started(node, "train")
+        node.driver.hang("nvmlDeviceGetTotalEnergyConsumption", GPU)
+        node.driver.xid(GPU, 119)
+        node.driver.xid(OTHER, 95)
+        found = node.tick(1, BUSY)
+        assert not found.is_up
+        shown = {
+            f'{{gpu_uuid="{GPU}",node="node-1",xid="119"}}': 1.0,
+            f'{{gpu_uuid="{OTHER}",node="node-1",xid="95"}}': 1.0,
+        }
+        assert series(node, "gpucost_gpu_xid_events_total") == shown
+        node.driver.release("nvmlDeviceGetTotalEnergyConsumption", GPU)
+        assert node.ticks(5, BUSY).is_up
+        assert series(node, "gpucost_gpu_xid_events_total") == shown
+
 
 class TestLostBoard:
     @pytest.mark.fault(2)

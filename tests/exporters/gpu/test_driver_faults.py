@@ -101,6 +101,20 @@ class TestHanging:
             board = node.board({GPU: DeviceLoad(busy=1.0)})
             assert board.activity["busy"] == SignalActivity(SECOND, SECOND, "nvml_samples")
 
+    @pytest.mark.fault(1)
+    @pytest.mark.trap(14)
+    def test_events_that_come_with_a_hang_are_told_and_once(self, driver: FakeDriver, builds: Path) -> None:
+        with driver_node(driver, build_double(builds), timeout_s=4.0) as node:
+            node.look()
+            driver.hang("nvmlDeviceGetTotalEnergyConsumption", GPU)
+            driver.xid(GPU, 119)
+            driver.xid(OTHER, 95)
+            assert code_of(node) == "HUNG"
+            assert node.link.take_xids() == {(GPU, 119): 1, (OTHER, 95): 1}
+            driver.release("nvmlDeviceGetTotalEnergyConsumption", GPU)
+            node.look()
+            assert not node.link.take_xids()
+
     def test_a_wait_for_events_that_hangs_holds_up_nothing(self, node: Node) -> None:
         node.driver.hang("nvmlEventSetWait_v2")
         assert node.look().boards[0].energy_mj is not None
@@ -131,10 +145,9 @@ class TestLostBoard:
         told, deadline_s = [], time.monotonic() + 60
         while not told and time.monotonic() < deadline_s:
             time.sleep(0.02)
-            lost = node.look().boards[0]
-            assert lost.lost == "GPU_IS_LOST"
-            told += lost.xids
-        assert told == [79]
+            assert node.look().boards[0].lost == "GPU_IS_LOST"
+            told += node.link.take_xids()
+        assert told == [(GPU, 79)]
 
     @pytest.mark.fault(2)
     def test_a_board_that_is_back_is_read_again(self, node: Node) -> None:

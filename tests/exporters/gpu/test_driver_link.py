@@ -14,10 +14,12 @@ from pathlib import Path
 
 import pytest
 
+from gpucost_gpu_exporter import driver_link
 from gpucost_gpu_exporter.driver_link import LONGEST_REPLY, MOST_LEFT_BEHIND, DriverDown, DriverLink
 
 READING = {"driver_version": "580.1", "boards": [], "dropped": {}}
 ANSWER = json.dumps({"reading": READING, "resume": {"GPU-1": 7}})
+EVENT = '{"xid":["GPU-1",119]}'
 # A child seizes its parent (PTRACE_SEIZE, allowed by PR_SET_PTRACER) and holds on as long as a file is there.
 TRACED = """
 import ctypes, os, pathlib, sys, time
@@ -118,6 +120,8 @@ class TestReplies:
             "{}",
             '{"error": 3}',
             '{"reading": 3, "resume": {}}',
+            '{"xid":["GPU-1"]}',
+            f"{ANSWER}\n{ANSWER}",
             json.dumps({"reading": READING | {"boards": [{"instances": 1}]}, "resume": {}}),
             json.dumps({"reading": READING, "resume": 3}),
             "[" * 20_000,
@@ -150,6 +154,69 @@ class TestReplies:
     def test_a_command_that_does_not_exist_is_a_failure_like_others(self) -> None:
         link = DriverLink(command=("no-such-command-here",), clock=Clock(), random=lambda: 0.0)
         assert code_of(link) == "EXITED"
+
+
+class TestEvents:
+    """XID events come in lines of their own, before, between and after the replies."""
+
+    def test_each_is_handed_out_once_and_no_reply_is_taken_for_another(self) -> None:
+        script = f"""
+        import sys
+        rest = ""
+        for number, line in enumerate(sys.stdin):
+            answer = {ANSWER!r}.replace("580.1", str(number))
+            print(chr(10).join([rest + {EVENT!r}, answer, {EVENT!r}, {EVENT[:9]!r}]), end="", flush=True)
+            rest = {EVENT[9:]!r} + chr(10)
+        """
+        with closing(link_to(script)) as link:
+            assert link.look(0, False).driver_version == "0"
+            assert link.take_xids() == {("GPU-1", 119): 2}
+            assert link.look(0, False).driver_version == "1"
+            assert link.take_xids() == {("GPU-1", 119): 3}
+            assert not link.take_xids()
+
+    def test_those_of_a_process_that_never_answers_are_kept(self) -> None:
+        text = f"{EVENT}\n{EVENT[:9]}"
+        script = f"import time; print({text!r}, end='', flush=True); time.sleep(600)"
+        with closing(link_to(script, timeout_s=1.0)) as link:
+            assert code_of(link) == "HUNG"
+            assert link.take_xids() == {("GPU-1", 119): 1}
+            # What the next process writes does not go on with an unfinished line of this one.
+            assert code_of(link) == "HUNG"
+            assert link.take_xids() == {("GPU-1", 119): 1}
+
+    def test_they_are_no_reply(self) -> None:
+        script = f"""
+        import time
+        while True:
+            print({EVENT!r}, flush=True)
+            time.sleep(0.01)
+        """
+        with closing(link_to(script, timeout_s=0.5)) as link:
+            assert code_of(link) == "HUNG"
+
+    def test_those_that_a_process_wrote_before_it_ended_are_read(self) -> None:
+        script = f"""
+        import sys, time
+        sys.stdin.readline()
+        print({ANSWER!r}, flush=True)
+        time.sleep(0.5)
+        print({EVENT!r}, flush=True)
+        """
+        with closing(link_to(script)) as link:
+            link.look(0, False)
+            assert link._child is not None
+            link._child.wait(60)
+            assert not link.take_xids()
+            assert code_of(link) == "EXITED"
+            assert link.take_xids() == {("GPU-1", 119): 1}
+
+    def test_the_longest_line_is_not_the_longest_of_all(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(driver_link, "LONGEST_REPLY", len(ANSWER))
+        answer = "\n".join([*[EVENT] * 100, ANSWER])
+        with closing(link_to(echo(answer))) as link:
+            assert link.look(0, False).driver_version == "580.1"
+            assert link.take_xids() == {("GPU-1", 119): 100}
 
 
 class TestHanging:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,10 +18,12 @@ import pynvml
 import pytest
 
 from gpucost_gpu_exporter.driver import gpus as driver_boards
+from gpucost_gpu_exporter.driver.__main__ import WholeLines
 from gpucost_gpu_exporter.driver.activity import GpmSampler, ThrottleTime
 from gpucost_gpu_exporter.driver.calls import DriverGone, DriverLook, NvmlRefusal, call, value_of
 from gpucost_gpu_exporter.driver.gpus import NvmlGpu
 from gpucost_gpu_exporter.driver_link import COMMAND
+from gpucost_gpu_exporter.model.readings import XidEvent
 from tests.support.driver_process import SECOND, Node, child_environment, driver_node
 from tests.support.nvml.build import build_double
 from tests.support.nvml.driver import DeviceLoad, FakeBoard, FakeDriver
@@ -153,6 +157,29 @@ class TestBadAnswers:
 
 
 class TestProcess:
+    def test_events_of_another_thread_tear_no_reply(self) -> None:
+        source, sink = os.pipe()
+        with os.fdopen(sink, "w", encoding="utf-8") as replies, os.fdopen(source, "rb") as written:
+            lines = WholeLines(replies)
+            reply = {"reading": "x" * 20_000}
+
+            def reply_often() -> None:
+                for _ in range(200):
+                    lines.send(reply)
+
+            def tell_often() -> None:
+                for code in range(2_000):
+                    lines.tell(XidEvent(GPU, code))
+
+            threads = [threading.Thread(target=each) for each in (reply_often, tell_often)]
+            for thread in threads:
+                thread.start()
+            found = [json.loads(written.readline()) for _ in range(2_200)]
+            for thread in threads:
+                thread.join()
+        assert found.count(reply) == 200
+        assert [each["xid"][1] for each in found if "xid" in each] == list(range(2_000))
+
     def test_a_folder_that_it_is_started_in_is_no_place_to_import_from(
         self, node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
+from types import MappingProxyType
 
 import pytest
 
@@ -32,6 +34,7 @@ from gpucost_gpu_exporter.model.readings import (
     ReadingPart,
     SignalActivity,
     SignalSource,
+    XidEvent,
 )
 from tests.support.gpu_accounts import differences
 
@@ -79,11 +82,16 @@ class Watch:
         self.holdings: Sequence[DeviceHolding] | None = ()
 
     def look(
-        self, *boards: GpuReading, seconds: float = 1.0, second: SecondSource = NO_SECOND, up: bool = True
+        self,
+        *boards: GpuReading,
+        seconds: float = 1.0,
+        second: SecondSource = NO_SECOND,
+        xids: Mapping[XidEvent, int] = MappingProxyType({}),
+        up: bool = True,
     ) -> None:
         self.now_ns += round(seconds * SECOND_NS)
         reading = NodeReading("580.1", boards) if up else None
-        self.meter.advance(self.now_ns, reading, self._held, OWNERS.__getitem__, second)
+        self.meter.advance(self.now_ns, reading, self._held, OWNERS.__getitem__, second, xids)
         for holding in self.holdings or ():
             self.meter.accounts.saw(holding.pod, 0, self.now_ns)
         assert not list(differences(self.meter.accounts))
@@ -112,7 +120,7 @@ class Watch:
     def has(self, measure: GpuMeasure, device: DeviceKey = GPU) -> bool:
         return measure in self.meter.accounts.gpus.get(device, {})
 
-    def xids(self) -> Mapping[tuple[str, int], int]:
+    def counted(self) -> Mapping[tuple[str, int], int]:
         return self.meter.accounts.xids
 
 
@@ -430,7 +438,7 @@ class TestEnergy:
         watch.holdings = [holds(A)]
         for tick in range(61):
             total_mj = 400_000 * (tick // 30 * 30)
-            second = SecondSource(lambda _device, _signal: None, lambda _uuid, total=total_mj: total)  # type: ignore[misc]
+            second = replace(NO_SECOND, energy_mj=lambda _uuid, total=total_mj: total)  # type: ignore[misc]
             watch.look(board(missing={"energy": "NOT_SUPPORTED"}), second=second)
         assert watch.of(GpuMeasure.ENERGY, A) == near(24_000)
 
@@ -438,16 +446,46 @@ class TestEnergy:
 class TestEvents:
     @pytest.mark.trap(14)
     def test_xid_events_are_counted_by_code(self, watch: Watch) -> None:
-        watch.look(board(xids=(79, 13, 13)))
+        watch.look(board(), xids={XidEvent("GPU-1", 79): 1, XidEvent("GPU-1", 13): 2})
         watch.look(board())
-        watch.look(board(xids=(13,)))
-        assert watch.xids() == {("GPU-1", 79): 1, ("GPU-1", 13): 3}
+        watch.look(board(), xids={XidEvent("GPU-1", 13): 1})
+        assert watch.counted() == {("GPU-1", 79): 1, ("GPU-1", 13): 3}
 
     @pytest.mark.trap(14, 32)
     def test_the_event_that_came_with_the_loss_of_a_board_counts(self, watch: Watch) -> None:
         watch.look(board())
-        watch.look(GpuReading("GPU-1", lost="GPU_IS_LOST", xids=(79,)))
-        assert watch.xids() == {("GPU-1", 79): 1}
+        watch.look(GpuReading("GPU-1", lost="GPU_IS_LOST"), xids={XidEvent("GPU-1", 79): 1})
+        assert watch.counted() == {("GPU-1", 79): 1}
+
+    @pytest.mark.fault(1)
+    def test_events_count_while_the_driver_does_not_answer(self, watch: Watch) -> None:
+        """Also of a GPU that no look has shown yet."""
+        watch.look(up=False, xids={XidEvent("GPU-1", 119): 1})
+        watch.look(board())
+        watch.look(up=False, xids={XidEvent("GPU-1", 119): 1})
+        assert watch.counted() == {("GPU-1", 119): 2}
+
+    def test_the_second_source_tells_the_events_that_the_driver_does_not(self, watch: Watch) -> None:
+        def shows(code: int) -> SecondSource:
+            return replace(NO_SECOND, take_xids=lambda _uuid: {code: 1})
+
+        silent = board(missing={ReadingPart.XID: "NOT_SUPPORTED"})
+        watch.look(board(), second=shows(31))
+        watch.look(silent, second=shows(48))
+        watch.look(up=False, second=shows(63))
+        watch.look(GpuReading("GPU-1", lost="GPU_IS_LOST"), second=shows(79))
+        assert watch.counted() == {("GPU-1", 48): 1, ("GPU-1", 63): 1, ("GPU-1", 79): 1}
+
+    @pytest.mark.fault(1)
+    def test_an_event_that_the_second_source_shows_late_counts_once(self, watch: Watch) -> None:
+        """The driver told it, hung, and tells no events of the GPU since it is back."""
+        late = replace(NO_SECOND, take_xids=lambda _uuid: {119: 1})
+        silent = board(missing={ReadingPart.XID: "UNKNOWN"})
+        watch.look(board(), xids={XidEvent("GPU-1", 119): 1})
+        watch.look(silent, seconds=90, second=late)
+        assert watch.counted() == {("GPU-1", 119): 1}
+        watch.look(silent, seconds=90, second=late)
+        assert watch.counted() == {("GPU-1", 119): 2}
 
     def throttled(self, watch: Watch) -> dict[tuple[str, str], int]:
         return watch.meter.accounts.throttled_ns

@@ -12,7 +12,7 @@ from gpucost.contract.gpu_metrics import GpuMeasure, HolderKind
 from gpucost_gpu_exporter.exporter import KEEP_NS
 from gpucost_gpu_exporter.holders import DeviceHolders
 from gpucost_gpu_exporter.kubelet.client import PodResources
-from gpucost_gpu_exporter.metering.meter import SecondSource
+from gpucost_gpu_exporter.metering.meter import NO_SECOND
 from gpucost_gpu_exporter.metering.missing_parts import MissingPart
 from gpucost_gpu_exporter.model.holdings import (
     SECOND_NS,
@@ -124,9 +124,7 @@ class TestIdling:
 
 @pytest.mark.trap(26)
 def test_the_second_source_does_not_fill_an_absence(watch: Watch) -> None:
-    second = SecondSource(
-        ratio=lambda _device, signal: 0.9 if signal is GpuSignal.SM else None, energy_mj=lambda _uuid: None
-    )
+    second = replace(NO_SECOND, ratio=lambda _device, signal: 0.9 if signal is GpuSignal.SM else None)
     watch.holdings = [holds(A)]
     lacking = board(activity=activity(1.0), missing={ReadingPart.SM: "NOT_SUPPORTED"})
     watch.look(lacking, second=second)

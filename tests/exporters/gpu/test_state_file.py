@@ -106,6 +106,15 @@ def test_who_reads_meanwhile_sees_the_one_or_the_other(file: StateFile, tmp_path
     assert len(seen) > 1
 
 
+def test_a_file_from_before_events_came_by_themselves_is_loaded(file: StateFile, tmp_path: Path) -> None:
+    path = tmp_path / "state" / "state.json"
+    file.save(_state())
+    document = json.loads(path.read_text())
+    document["boards"][BOARD]["seen"]["boards"][0]["xids"] = []
+    path.write_text(json.dumps(document))
+    assert file.load() == _state()
+
+
 @pytest.mark.parametrize(
     "text",
     [

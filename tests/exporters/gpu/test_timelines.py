@@ -18,9 +18,9 @@ from gpucost_gpu_exporter.metering.accounts import CounterRow, GpuAccounts
 from gpucost_gpu_exporter.metering.gpu_state import GpuState
 from gpucost_gpu_exporter.metering.meter import (
     MEASURES,
+    NO_SECOND,
     GpuMeter,
     HoldingsOfDevice,
-    SecondSource,
 )
 from gpucost_gpu_exporter.metering.process_owners import (
     OUTSIDE,
@@ -104,7 +104,7 @@ def shown(draw: st.DrawFn) -> dict[str, Any]:
 @st.composite
 def a_board(draw: st.DrawFn, uuid: str) -> GpuReading:
     if draw(rarely):
-        return GpuReading(uuid, lost="GPU_IS_LOST", xids=(79,))
+        return GpuReading(uuid, lost="GPU_IS_LOST")
     board = GpuReading(uuid, energy_mj=draw(totals_mj), throttled_ns=draw(reasons))
     layout = draw(layouts)
     if layout is None:
@@ -160,9 +160,11 @@ class Run:
         if self.is_reversed:
             boards = None if boards is None else boards[::-1]
             holdings = None if holdings is None else holdings[::-1]
-        second = SecondSource(lambda _device, _signal: step.ratio, lambda _uuid: step.energy_mj)
+        second = replace(
+            NO_SECOND, ratio=lambda _device, _signal: step.ratio, energy_mj=lambda _uuid: step.energy_mj
+        )
         reading = None if boards is None else NodeReading("580.1", boards)
-        self.meter.advance(self.now_ns, reading, self.held, OWNERS.__getitem__, second)
+        self.meter.advance(self.now_ns, reading, self.held, OWNERS.__getitem__, second, {})
         self.held = held_by(holdings)
         self.meter.open(self.held)
         for holding in holdings or ():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -22,6 +24,7 @@ from gpucost.reports.focus.charge_rows import (
     HolderKey,
     PlaceKey,
     UsageStep,
+    cell_key,
     method_of,
     split_rows,
 )
@@ -172,8 +175,48 @@ def test_amounts_are_dealt_whole(total: int, weights: list[int]) -> None:
         assert all(abs(p * whole - total * w) < whole for p, w in zip(parts, weights, strict=True))
 
 
-def place(rate_id: str) -> PlaceKey:
-    return PlaceKey("prod", "n1", "H100", "", "", "", "", "", rate_id)
+_TIMES = st.integers(1, 3) | st.integers(1, 8 * DAY_MS)
+_DRAWS = (("a", "used"), ("a", "overage"), ("b", "used"), ("", "on_demand"))
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(("n1", "n2")), _TIMES), min_size=1, max_size=6),
+    st.lists(st.integers(0, 2) | st.integers(0, 10**12), min_size=3, max_size=3),
+    st.lists(st.tuples(st.integers(0, 10**9), st.integers(0, 10**9)), min_size=3, max_size=3),
+)
+def test_what_each_contract_paid_is_in_its_rows_however_little_time_it_paid_for(
+    parts: list[tuple[str, int]], times: list[int], amounts: list[tuple[int, int]]
+) -> None:
+    """Also for the commitment that was drawn on by less than a millisecond, and for other teams' nothing."""
+    usage: dict[PlaceKey, dict[HolderKey, HeldUsage]] = {}
+    for at, (node, board_ms) in enumerate(parts):
+        usage.setdefault(place("a", node), {})[holder(f"pod-{at}")] = used(board_ms, board_ms)
+    left, portions = sum(board_ms for _, board_ms in parts), []
+    for (contract, draw), board_ms, (quantity, nano) in zip(_DRAWS, times, amounts, strict=False):
+        portions.append(CommitmentPortion(contract, draw, min(board_ms, left), quantity, nano))
+        left -= min(board_ms, left)
+    if left:
+        portions.append(CommitmentPortion(*_DRAWS[-1], left, 0, left))
+    cell = cell_key(place("a"), holder("pod"))
+    terms = {name: CommitmentTerms(name, "reservation", is_spend=False) for name in ("a", "b")}
+    others = (*cell[:-1], "another team")
+    step = replace(step_of(usage), portions={cell: portions, others: portions}, terms=terms)
+    columns = columns_of(FocusDataset.COST_AND_USAGE, FocusVersion.V1_3)
+    rows = rows_of(to_csv(columns, [split_rows(step)]))
+    assert not breaches(FocusVersion.V1_3, FocusDataset.COST_AND_USAGE, rows)
+    spent, drawn = Counter[str](), Counter[str]()
+    for row in rows:
+        contract, draw = row["x_OriginId"].split("|")[-2:]
+        spent[f"{contract} {draw}"] += int(Decimal(row["EffectiveCost"]) * NANO)
+        drawn[contract] += round(Decimal(row["CommitmentDiscountQuantity"] or 0) * HOUR_MS)
+        assert row["BilledCost"] == ("0.000000000" if draw == "used" else row["EffectiveCost"])
+    assert spent == Counter({f"{each.contract} {each.draw}": each.nano for each in portions})
+    assert drawn == Counter({each.contract: each.quantity for each in portions if each.draw == "used"})
+    assert sum(Decimal(row["ConsumedQuantity"]) * 1000 for row in rows) == sum(ms for _, ms in parts)
+
+
+def place(rate_id: str, node: str = "n1") -> PlaceKey:
+    return PlaceKey("prod", node, "H100", "", "", "", "", "", rate_id)
 
 
 def step_of(usage: dict[PlaceKey, dict[HolderKey, HeldUsage]]) -> UsageStep:

@@ -169,7 +169,7 @@ def test_a_full_stack_gives_all_but_what_needs_a_collector(ask: Ask) -> None:
     assert [step["title"] for step in found["steps"]] == ["Install gpucost in the cluster"]
     said = facts(found)
     assert said["job kube-state-metrics"] == ["1 target, every 2 min"]
-    assert said["gaps between scrapes"] == ["none longer than 5 min"]
+    assert said["gaps between scrapes"] == ["none longer than 10 min; above 5 min they count"]
     assert said["idle GPUs"] == ["1 carry the exporter's own pod; gpucost takes them as held by nobody"]
     assert said["dcgm-exporter rows"] == ["2 GPUs, 1 held by pods; NVIDIA H100 80GB HBM3"]
     first = ask("full").stdout.splitlines()[0]

@@ -31,7 +31,8 @@ SAID = {
     FAILED: {},
 }
 
-QUARTER_MS = 15 * MINUTE_MS
+QUARTER_MS, HALF_MS = 15 * MINUTE_MS, 30 * MINUTE_MS
+CUT = WINDOW.start_ms + HALF_MS
 CONDITIONS = (
     ("Ready", "true", SPAN.start_ms, SPAN.end_ms),
     ("DrainInProgress", "true", WINDOW.start_ms + QUARTER_MS, WINDOW.start_ms + 2 * QUARTER_MS),
@@ -49,6 +50,12 @@ def _series(cluster: str, *, claims: bool) -> Iterator[Series]:
     for metric in (ksm.NODE_CAPACITY, ksm.NODE_ALLOCATABLE):
         yield series(metric, 8, node="n", resource="nvidia_com_gpu", unit="integer")
     yield series(ksm.NODE_LABELS, 1, node="n", label_nvidia_com_gpu_product="NVIDIA-L4")
+    for node, start, end in (("cut", CUT, SPAN.end_ms), ("whole", SPAN.start_ms, CUT)):
+        yield series(ksm.NODE_CREATED, T0 / 1000, node=node)
+        for metric in (ksm.NODE_CAPACITY, ksm.NODE_ALLOCATABLE):
+            yield series(metric, 6, node=node, resource="nvidia_com_gpu", unit="integer")
+            what = {"node": node, "resource": "nvidia_com_mig_1g_10gb", "unit": "integer"}
+            yield Series(metric, {"cluster": cluster, **what}, 14, start, end)
     for pod, reasons in SAID.items():
         who = {"namespace": "ml", "pod": pod, "uid": f"uid-{pod}"}
         gpu = {"node": "n", "container": "main", "resource": "nvidia_com_gpu", "unit": "integer"}
@@ -105,3 +112,17 @@ def test_a_node_is_unavailable_while_it_is_drained_and_not_for_maintenance_alone
     closed = [(start - WINDOW.start_ms, end - WINDOW.start_ms) for start, end, is_open in ends if not is_open]
     assert (min(closed)[0], max(closed)[1]) == pytest.approx((QUARTER_MS, 3 * QUARTER_MS), abs=MINUTE_MS)
     assert sum(end - start for start, end in closed) == pytest.approx(2 * QUARTER_MS, abs=2 * MINUTE_MS)
+
+
+def test_slices_that_come_or_go_beside_whole_gpus_are_there_from_then_or_until_then(
+    source: UpstreamSource,
+) -> None:
+    spans = read(source, "without").capacity
+    slices = spans[spans["resource"] == "nvidia.com/mig-1g.10gb"]
+    found = {
+        str(node): (start - WINDOW.start_ms, end - WINDOW.start_ms)
+        for node, start, end in slices[["node", "start_ms", "end_ms"]].to_numpy().tolist()
+    }
+    assert found.keys() == {"cut", "whole"}
+    assert found["cut"] == pytest.approx((HALF_MS, HOUR_MS), abs=MINUTE_MS)
+    assert found["whole"] == pytest.approx((0, HALF_MS), abs=MINUTE_MS)

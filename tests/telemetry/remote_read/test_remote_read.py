@@ -8,6 +8,7 @@ import math
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
@@ -33,7 +34,15 @@ from gpucost.telemetry.prometheus.series_labels import LabelCatalog
 from gpucost.telemetry.prometheus.source_settings import PrometheusSourceSettings
 from gpucost.telemetry.upstream.kube_reader import UpstreamSettings
 from gpucost.telemetry.upstream.upstream_source import UpstreamSource
-from tests.support.existing.variants import REPLICA_LABEL, Variant, month, variants, write_second
+from tests.support.existing.script import scripted
+from tests.support.existing.variants import (
+    REPLICA_LABEL,
+    Member,
+    Variant,
+    month,
+    variants,
+    write_second,
+)
 from tests.support.prometheus import needs_prometheus, running_prometheus
 from tests.support.recorded import SERVERS, recorded_prometheus
 
@@ -106,13 +115,39 @@ def test_labels_that_the_server_adds_are_taken_off(restarted: tuple[Variant, Pat
     variant, folder = restarted
     with running_prometheus(folder, external_labels=EXTERNAL) as url:
         both(url, variant.name, variant.inner)
-    # The server leaves out a matcher that is one of its own labels: such are asked as queries.
     with running_prometheus(folder, external_labels={"cluster": variant.name}) as url:
+        both(url, variant.name, variant.inner)
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> tuple[Window, Path]:
+    """A server of the clusters a and b, and of one whose series have no label of a cluster."""
+    first, second, third = (
+        Variant(scripted((24, 36), name=name), SCRAPE_MS, lean=True) for name in ("a", "b", "default")
+    )
+    folder = tmp_path_factory.mktemp("hub") / "blocks"
+    write_second([first, second, replace(third, members=(Member({"cluster": ""}),))], folder)
+    return first.inner, folder
+
+
+@pytest.mark.parametrize("added", [{"cluster": "a", "region": "eu"}, {"cluster": "z"}], ids=str)
+@pytest.mark.parametrize("order", [("a", "b", "default"), ("default", "a", "b")], ids=str)
+def test_a_label_that_the_server_adds_to_some_series_is_the_own_of_others(
+    hub: tuple[Window, Path], added: dict[str, str], order: tuple[str, ...]
+) -> None:
+    window, folder = hub
+    with running_prometheus(folder, external_labels=added) as url:
         plain, _ = source(url, by_samples=False)
         sampled, client = source(url, by_samples=True)
-        same(sampled.read(variant.name, variant.inner), plain.read(variant.name, variant.inner))
+        assert sorted(plain.clusters()) == sorted(order)
+        for name in order:
+            expected = plain.read(name, window)
+            assert len(expected.allocations)
+            assert len(expected.signals)
+            same(sampled.read(name, window), expected)
         assert client.samples is not None
         assert client.samples.is_there
+        assert client.samples.samples > 0
 
 
 def test_small_clusters_are_queried(restarted: tuple[Variant, Path]) -> None:

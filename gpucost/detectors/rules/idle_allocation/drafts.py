@@ -130,7 +130,8 @@ class IdleSpan:
     def episodes(self, table: JobTables, cluster: str, waste: Waste) -> tuple[WasteEpisode, ...]:
         """Claims on the idle rows: one per pod and stretch that GPUs of it have in common."""
         pods = np.array([slot.pod for slot in self.slots], np.int64)[self.slot]
-        return claims(table, cluster, waste, pods, self.slot, self.start, self.end, self.held_ms)
+        series = np.array([slot.series for slot in self.slots], np.int64)[self.slot]
+        return claims(table, cluster, waste, pods, series, self.start, self.end, self.held_ms)
 
 
 def span(idle: IdleRows, slots: Sequence[GpuSlot]) -> IdleSpan:
