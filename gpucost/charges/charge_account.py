@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import pairwise
 from typing import NamedTuple
 
 from gpucost.charges.capacity_cells import CapacityCell, cut
@@ -33,9 +34,11 @@ from gpucost.charges.cell_charges import (
     mark_up,
     part,
 )
+from gpucost.charges.commitment_drawdown import DrawEntry, DrawKind, part_of_hour
+from gpucost.charges.contract_terms import ContractBook, ScopeReach
 from gpucost.charges.policy_file import ChargePolicy, PolicyBook
 from gpucost.domain.money import NANO
-from gpucost.domain.time import DAY_MS, Month, Window, iso
+from gpucost.domain.time import DAY_MS, HOUR_MS, Month, Window, iso
 
 
 class ChargePlace(NamedTuple):
@@ -128,25 +131,66 @@ def charges(
 
 
 def commitment_lines(
-    month: Month, views: Iterable[tuple[str, int, int]], book: PolicyBook
+    month: Month, entries: Sequence[DrawEntry], contracts: ContractBook, book: PolicyBook
 ) -> tuple[ChargeLine, ...]:
-    """What contracts change of the charges of a month. ``views`` are a team, what its use costs by the
-    contracts less what it costs by its usage lines, and its share of what was not used.
+    """What contracts change of the charges of a month: for each team what its use costs by the contracts less
+    what it costs by its usage lines, and its share of what was not used. ``entries`` are what ``contracts``
+    made of the month.
 
     Each is entered for the platform with the other sign: what is charged and what is kept still add up to
-    the capacity. Nothing is entered for overhead teams, which pay for nothing that they hold.
+    the capacity. Nothing is entered while the policy in force has a team among its overhead teams, which pay
+    for nothing that they hold. Capacity that was never drawn is of no cluster: of that, where it does in
+    every cluster that the contract covers.
     """
+    sums: dict[tuple[str, ChargeKind], int] = defaultdict(int)
+    for team, kind, nano in _paid(entries, contracts, book):
+        sums[team, kind] += nano
     place = ChargePlace(month.window.start_ms, "", "")
-    overhead = {team for policy in book.file.policies for team in policy.overhead_teams}
     found = []
-    for team, changed, unused in views:
-        if team in overhead:
-            continue
-        for kind, nano in ((ChargeKind.COMMITMENT, changed), (ChargeKind.UNUSED_COMMITMENT, unused)):
-            if nano:
-                found.append(ChargeLine(place, ChargeKey(team, kind), 0, nano))
-                found.append(ChargeLine(place, ChargeKey(PLATFORM, kind), 0, -nano))
+    for (team, kind), nano in sums.items():
+        if nano:
+            found.append(ChargeLine(place, ChargeKey(team, kind), 0, nano))
+            found.append(ChargeLine(place, ChargeKey(PLATFORM, kind), 0, -nano))
     return tuple(found)
+
+
+def _paid(
+    entries: Sequence[DrawEntry], contracts: ContractBook, book: PolicyBook
+) -> Iterator[tuple[str, ChargeKind, int]]:
+    """What of each entry its payer pays beside its usage lines: nothing while it is an overhead team."""
+    seen = frozenset(entry.cluster for entry in entries if entry.cluster)
+    covered = {terms.id: _clusters(contracts.file.reach(terms), seen) for terms in contracts.in_force}
+
+    @cache
+    def spans(hour_ms: int) -> tuple[Window, ...]:
+        edges = (at for at in book.edges if hour_ms < at < hour_ms + HOUR_MS)
+        return tuple(Window(*pair) for pair in pairwise((hour_ms, *edges, hour_ms + HOUR_MS)))
+
+    @cache
+    def pays(team: str, clusters: frozenset[str], at_ms: int) -> bool:
+        return any(team not in book.rule_at(cluster, at_ms).overhead_teams for cluster in clusters)
+
+    for entry in entries:
+        if not entry.payer:
+            continue
+        unused = entry.kind in (DrawKind.IDLE, DrawKind.UNUSED)
+        kind = ChargeKind.UNUSED_COMMITMENT if unused else ChargeKind.COMMITMENT
+        nano = (entry.nano or 0) - (0 if unused else entry.price_nano or 0)
+        clusters = frozenset({entry.cluster}) if entry.cluster else covered[entry.contract]
+        parts = (
+            part_of_hour(nano, span)
+            for span in spans(entry.hour_ms)
+            if pays(entry.payer, clusters, span.start_ms)
+        )
+        yield entry.payer, kind, sum(parts)
+
+
+def _clusters(reach: Iterable[ScopeReach], seen: frozenset[str]) -> frozenset[str]:
+    """The clusters that a contract covers: those that are named, else those ``seen``; where there was no use
+    at all, one of no name, which the policy for all clusters is of."""
+    named = [each.clusters for each in reach]
+    found = seen if None in named else frozenset[str]().union(*(each for each in named if each))
+    return found or frozenset({""})
 
 
 def charges_by_policy(

@@ -14,14 +14,14 @@ floor(cost * x / committed), so used + idle + unused = cost at the end of the pe
 more is drawn than was committed or used. What was not drawn is charged in the last hour of its period.
 
 All of it is a pure function of the contracts and of the use since the beginning of the periods that touch
-the window (``reads_from``): the order of cells makes no difference, and the windows of any partition give
-the same entries as the whole.
+the window (``reads_from``), or of what is said to have been drawn before it: the order of cells makes no
+difference, and the windows of any partition give the same entries as the whole.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -134,12 +134,23 @@ class CommitmentTotals:
 
 
 @dataclass(frozen=True, slots=True)
+class DrawnPeriod:
+    """What was drawn of a period that goes on: of what is committed, beyond it, and by each team."""
+
+    drawn: int
+    beyond: int
+    by_team: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class ContractDrawdown:
-    """The entries of ``window`` by hour, and what became of each contract in it."""
+    """The entries of ``window`` by hour, and what became of each contract in it. ``before`` is what was drawn
+    before it of periods that go on in it, by contract."""
 
     window: Window
     entries: tuple[DrawEntry, ...]
     totals: tuple[CommitmentTotals, ...]
+    before: Mapping[str, DrawnPeriod]
 
 
 def schedules_of(contracts: Iterable[ContractTerms]) -> tuple[ContractSchedule, ...]:
@@ -159,26 +170,43 @@ def reads_from(schedules: Iterable[ContractSchedule], window: Window) -> int:
         first = before
 
 
+def part_of_hour(amount: int, span: Window) -> int:
+    """What of an amount of an hour falls into ``span``, which is in the hour: in proportion, as when in the
+    hour the use was, is not known. Parts of an hour add up to it."""
+    before = span.start_ms % HOUR_MS
+    return amount * (before + span.length_ms) // HOUR_MS - amount * before // HOUR_MS
+
+
 def draw_down(
     file: ContractFile,
     schedules: Sequence[ContractSchedule],
     cells: Iterable[UsageCell],
     window: Window,
+    before: Mapping[str, DrawnPeriod] | None = None,
 ) -> ContractDrawdown:
-    """What ``window`` (whole hours) draws; ``cells`` must reach back to ``reads_from``. Cells before that,
-    and after the window, make no difference. Raises InputError for a window or cell that cuts an hour."""
+    """What ``window`` (whole hours) draws; ``cells`` must reach back to ``reads_from``, or to the window
+    alone with ``before``, what was drawn until then. Cells before that, and after the window, make no
+    difference. Raises InputError for a window or cell that cuts an hour."""
     if window.start_ms % HOUR_MS or window.end_ms % HOUR_MS:
         raise InputError("window", str(window), "whole hours in UTC")
-    first = reads_from(schedules, window)
+    first = reads_from(schedules, window) if before is None else window.start_ms
     by_hour = _by_hour(cells, first, window.end_ms)
     drawers = [_Drawer(schedule, file.reach(schedule.terms)) for schedule in schedules]
-    entries: list[DrawEntry] = []
-    for hour_ms in range(first, window.end_ms, HOUR_MS):
-        counts = hour_ms >= window.start_ms
-        found = list(_hour(hour_ms, by_hour.get(hour_ms, ()), drawers, counts=counts))
-        entries += found if counts else ()
+    for hour_ms in range(first, window.start_ms, HOUR_MS):
+        for _ in _hour(hour_ms, by_hour.get(hour_ms, ()), drawers, counts=False):
+            pass
+    if before is not None:
+        for drawer in drawers:
+            if drawer.terms.id in before:
+                drawer.resume(window.start_ms, before[drawer.terms.id])
+    drawn = {drawer.terms.id: drawer.stand() for drawer in drawers if drawer.goes_on(window.start_ms)}
+    entries = [
+        entry
+        for hour_ms in range(window.start_ms, window.end_ms, HOUR_MS)
+        for entry in _hour(hour_ms, by_hour.get(hour_ms, ()), drawers, counts=True)
+    ]
     totals = tuple(drawer.total(window) for drawer in drawers)
-    return ContractDrawdown(window, tuple(entries), totals)
+    return ContractDrawdown(window, tuple(entries), totals, drawn)
 
 
 def _by_hour(cells: Iterable[UsageCell], first_ms: int, end_ms: int) -> dict[int, list[UsageCell]]:
@@ -255,13 +283,23 @@ class _Drawer:
         """The part of ``hour`` that the contract is in force; opens its period."""
         span = hour.intersect(self.schedule.term)
         if span is not None and (self.period is None or span.start_ms >= self.period.end_ms):
-            self.period = self.schedule.period(span.start_ms)
-            self.committed = self.schedule.committed(self.period)
-            self.promised = self.schedule.promised(self.period)
-            self.cost = self.schedule.cost(self.period)
-            self.drawn = self.beyond = 0
-            self.by_team = {}
+            self.resume(span.start_ms, DrawnPeriod(0, 0, {}))
         return span
+
+    def resume(self, at_ms: int, before: DrawnPeriod) -> None:
+        """Opens the period that ``at_ms`` belongs to, of which ``before`` was drawn."""
+        self.period = self.schedule.period(at_ms)
+        self.committed = self.schedule.committed(self.period)
+        self.promised = self.schedule.promised(self.period)
+        self.cost = self.schedule.cost(self.period)
+        self.drawn, self.beyond, self.by_team = before.drawn, before.beyond, dict(before.by_team)
+
+    def goes_on(self, at_ms: int) -> bool:
+        """Whether a period is open that ends after ``at_ms``."""
+        return self.period is not None and self.period.end_ms > at_ms
+
+    def stand(self) -> DrawnPeriod:
+        return DrawnPeriod(self.drawn, self.beyond, dict(self.by_team))
 
     def covers(self, cell: UsageCell) -> bool:
         place = (cell.cluster, cell.pool, cell.model, cell.capacity_type)
@@ -337,10 +375,8 @@ class _Turn:
     counts: bool
 
     def within(self, each: _OpenCell) -> int:
-        """The use of a cell while the contract is in force: in proportion, where it begins or ends in the
-        hour. When in the hour the use was, is not known."""
-        start, end = self.span.start_ms - self.hour.start_ms, self.span.end_ms - self.hour.start_ms
-        return each.cell.board_ms * end // HOUR_MS - each.cell.board_ms * start // HOUR_MS
+        """The use of a cell while the contract is in force."""
+        return part_of_hour(each.cell.board_ms, self.span)
 
     def _free(self, each: _OpenCell) -> int:
         gone = each.by.get(self.drawer.terms.id, 0)

@@ -17,7 +17,7 @@ count what all teams and the platform pay. Use without a price is left out on bo
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -27,8 +27,10 @@ from gpucost.charges.commitment_drawdown import (
     ContractDrawdown,
     DrawEntry,
     DrawKind,
+    DrawnPeriod,
     UsageCell,
     draw_down,
+    part_of_hour,
     schedules_of,
 )
 from gpucost.charges.contract_schedule import ContractSchedule, months_of
@@ -147,26 +149,20 @@ class CommitmentReport:
     difference_nano: int
     gaps: UsageGaps
 
-    @property
-    def charged_views(self) -> list[tuple[str, int, int]]:
-        """As ``commitment_lines`` enters them in charges: a team, what its use costs by the contracts less
-        what it costs by its usage lines, and its share of what was not used."""
-        return [
-            (each.team, each.effective_nano - each.unused_nano - each.contracted_nano, each.unused_nano)
-            for each in self.teams
-            if each.team
-        ]
-
 
 _ALL_KNOWN = UsageGaps()
 
 
 def report_commitments(
-    book: ContractBook, cells: Sequence[UsageCell], window: Window, gaps: UsageGaps = _ALL_KNOWN
+    book: ContractBook,
+    cells: Sequence[UsageCell],
+    window: Window,
+    gaps: UsageGaps = _ALL_KNOWN,
+    before: Mapping[str, DrawnPeriod] | None = None,
 ) -> CommitmentReport:
-    """The report of ``window``; ``cells`` reach back as ``draw_down`` needs them."""
+    """The report of ``window``; ``cells`` and ``before`` are as ``draw_down`` needs them."""
     schedules = schedules_of(book.in_force)
-    found = draw_down(book.file, schedules, cells, window)
+    found = draw_down(book.file, schedules, cells, window, before)
     contracts = tuple(
         _summary(terms, total, [entry for entry in found.entries if entry.contract == terms.id])
         for terms, total in zip(book.in_force, found.totals, strict=True)
@@ -180,7 +176,7 @@ def report_commitments(
         teams=teams,
         total=_added(teams),
         spot=spot_summaries(book, cells, window),
-        planned=tuple(break_even(book, terms, cells, window) for terms in book.planned),
+        planned=tuple(break_even(book, terms, cells, window, before) for terms in book.planned),
         difference_nano=sum(_cost(schedule, window) for schedule in schedules)
         - sum(one.before_nano + one.charged_nano + one.left_nano for one in contracts),
         gaps=gaps,
@@ -291,10 +287,10 @@ def spot_summaries(book: ContractBook, cells: Iterable[UsageCell], window: Windo
     for terms in book.spot:
         reach = book.file.reach(terms)
         of = [
-            cell
+            part
             for cell in held
-            if terms.term.start_ms <= cell.hour_ms < terms.term.end_ms
-            and any(r.covers(cell.cluster, cell.pool, cell.model, cell.capacity_type) for r in reach)
+            if any(r.covers(cell.cluster, cell.pool, cell.model, cell.capacity_type) for r in reach)
+            and (part := _within(cell, terms.term)) is not None
         ]
         priced = [cell for cell in of if cell.nano is not None]
         nano = sum(cell.nano or 0 for cell in priced)
@@ -312,6 +308,20 @@ def spot_summaries(book: ContractBook, cells: Iterable[UsageCell], window: Windo
             )
         )
     return tuple(found)
+
+
+def _within(cell: UsageCell, term: Window) -> UsageCell | None:
+    """The part of a cell while a contract is in force; None where it is not."""
+    span = Window(cell.hour_ms, cell.hour_ms + HOUR_MS).intersect(term)
+    if span is None:
+        return None
+    return replace(
+        cell,
+        board_ms=part_of_hour(cell.board_ms, span),
+        list_nano=None if cell.list_nano is None else part_of_hour(cell.list_nano, span),
+        nano=None if cell.nano is None else part_of_hour(cell.nano, span),
+        lost_board_ms=part_of_hour(cell.lost_board_ms, span),
+    )
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -377,16 +387,21 @@ class BreakEven:
 
 
 def break_even(
-    book: ContractBook, terms: ContractTerms, cells: Iterable[UsageCell], window: Window
+    book: ContractBook,
+    terms: ContractTerms,
+    cells: Iterable[UsageCell],
+    window: Window,
+    before: Mapping[str, DrawnPeriod] | None = None,
 ) -> BreakEven:
-    """``terms``, a planned contract of ``book``, on the use of ``window`` (whole hours)."""
+    """``terms``, a planned contract of ``book``, on the use of ``window`` (whole hours); ``before`` is what
+    was drawn of the others until then."""
     known = tuple(cells)
     priced = [cell for cell in known if cell.nano is not None]
     others = schedules_of(book.in_force)
     length = terms.term.length_ms
     tried = ContractSchedule(terms, Window(window.start_ms, window.start_ms + length))
-    without = draw_down(book.file, others, priced, window)
-    beside = draw_down(book.file, (*others, tried), priced, window)
+    without = draw_down(book.file, others, priced, window, before)
+    beside = draw_down(book.file, (*others, tried), priced, window, before)
     total = beside.totals[-1]
     days = _by_day(without, beside)
     own = [entry for entry in beside.entries if entry.contract == terms.id and entry.kind in OF_COMMITMENT]

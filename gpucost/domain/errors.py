@@ -18,6 +18,7 @@ GpuCostError
 ├── Unreadable            an object or event of the Kubernetes API makes no sense; it is skipped
 └── LedgerError           the ledger refused
     ├── LedgerConflict      the same line or window with another value
+    │   └── ChargesChanged    a closed month is not charged as it was
     ├── MonthClosed         a closed month does not change; file an adjustment
     ├── LedgerDamaged       the database cannot read what it stored; a backup can
     └── LedgerUnavailable   disk full, locked, connection lost (retry is safe)
@@ -121,6 +122,14 @@ class LedgerError(GpuCostError):
 
 class LedgerConflict(LedgerError):
     """The same natural key with a different value."""
+
+
+class ChargesChanged(LedgerConflict):
+    """A closed month is not charged as it was. ``whole`` is for who sees every team: it names some."""
+
+    def __init__(self, month: str, why: str) -> None:
+        super().__init__(f"the charges of {month} are not those that it was closed with")
+        self.whole = f"{self} ({why}); gpucost month verify {month} says whether its lines were changed"
 
 
 class MonthClosed(LedgerError):

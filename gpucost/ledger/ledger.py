@@ -4,8 +4,7 @@ A facade: each method opens a transaction and makes one call into a wing (``usag
 ``retention``); SQL stands there and in ``sealed``, and nowhere outside ``gpucost.ledger``. Base classes hold
 what has a topic of its own: RetentionStore (rollups, pruning), SealingStore (months in files),
 NotificationStore (the outbox of messages), KeyRing (API keys), SessionRing (login sessions), NodeIdentities
-(machines of nodes), ForecastShelf (past forecasts), JobHistory (runs of jobs), JobIndex (jobs by name),
-NameSearch (names by a part of them).
+(machines of nodes), ForecastShelf (past forecasts), JobHistory (runs of jobs), JobIndex, NameSearch (names).
 
 What every method promises:
 
@@ -207,13 +206,14 @@ class Ledger(
         reason: str | None = None,
         charges: MonthCharges | None = None,
         state: str | None = None,
+        more: Sequence[str] = (),
     ) -> MonthInfo:
         """Close a month for good, with a digest over its lines and the month closed before it.
 
         ``charges`` are kept with it. Raises LedgerConflict where the month is not in the ``state``
         (``month_state``) that they were computed from; CloseRefused, with the list, when a window is missing
-        or open or a cluster's coverage is below ``min_coverage``, unless there is a ``reason``: it goes into
-        the audit trail with the list. Closing a closed month again changes nothing.
+        or open, a cluster's coverage is below ``min_coverage``, or the caller knows ``more``, unless there is
+        a ``reason``: it goes into the audit trail with the list. Closing again changes nothing.
         """
         with self._database.write() as connection:
             return months.close(
@@ -225,6 +225,7 @@ class Ledger(
                 now_ms=self._now(),
                 charges=charges,
                 state=state,
+                more=more,
             )
 
     def adjust(
@@ -240,8 +241,7 @@ class Ledger(
     ) -> Adjustment:
         """Correct a closed month by a line of its own. The same again (by reference) changes nothing.
 
-        Raises MonthOpen, InputError when a text is empty, LedgerConflict when the reference was used for that
-        month, team and job with other values.
+        Raises MonthOpen, InputError when a text is empty, LedgerConflict for a reference with other values.
         """
         with self._database.write() as connection:
             return months.adjust(

@@ -10,6 +10,7 @@ import pytest
 from gpucost.api.app import create_app
 from gpucost.api.server.services import PLAIN_BOOK
 from gpucost.attribution.teams import TeamRules
+from gpucost.charges.policy_file import PolicyBook
 from gpucost.domain.money import NANO
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, HOUR_MS, Month
@@ -140,3 +141,18 @@ def test_what_teams_pay_for_the_last_month_is_as_it_was_closed(tmp_path: Path) -
         assert found == pytest.approx({("2026-10", team): amount for team, amount in wanted.items()})
         capacity = sum(info.nano for info in ledger.windows(october.window)) / 10**9
         assert kept == pytest.approx(capacity - sum(wanted.values()) - 1)
+
+
+def test_adjustments_of_the_last_month_are_in_the_currency_of_its_charges(tmp_path: Path) -> None:
+    """2 dollars back are 1 euro at the rate of the policy that the month was closed with."""
+    clock, october = Clock(Month(2026, 11).window.start_ms + DAY_MS), Month(2026, 10)
+    text = "version: 1\nname: euros\ncurrency: EUR\nrates: [{from: USD, rate: 0.5}]\n"
+    book = PolicyBook.parse(text, "policy.yaml")
+    with filled_ledger(tmp_path, clock) as ledger:
+        reporting = build_reporting(ledger, TeamRules.default(), book)
+        close_month(reporting, october, book, author="ada", min_coverage=Fraction(0), reason="a test")
+        paid = ("EUR", "2026-10", "vision")
+        before = scrape(ledger, clock)["gpucost_team_month_charge"][paid]
+        ledger.adjust(october, "vision", -2 * 10**9, 0, "a test", "ada", "OPS-1")
+        found = scrape(ledger, clock)["gpucost_team_month_charge"][paid]
+    assert found == pytest.approx(before - 1)

@@ -6,6 +6,7 @@ The ledger is the day of ``tests.service.worlds``, or days made here; teams rese
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
@@ -28,6 +29,7 @@ from gpucost.service.settings.api import ApiKey
 from tests.api.conftest import SETTINGS, Clients
 from tests.api.every_route import strings
 from tests.ledger.builders import MONTH, hour, ingest, line
+from tests.ledger.tampering import tamper
 from tests.service.test_charged_changes import POLICY as OWNERS
 from tests.service.test_charged_changes import fill
 from tests.service.worlds import Clock, filled_ledger
@@ -208,6 +210,34 @@ def test_a_policy_that_does_not_fit_is_told_to_who_sees_all_teams_only(ledger: L
     assert (told.status_code, untold.status_code) == (409, 409)
     assert "policy.yaml: limits[0].team: 'visoin'" in told.json()["error"]["message"]
     assert "vis" not in untold.text
+
+
+@pytest.mark.fault(47)
+def test_what_a_closed_month_was_charged_otherwise_is_told_to_who_sees_all_teams_only(tmp_path: Path) -> None:
+    """Prices were changed in the database. Statements are refused; pages and reports say why they have no
+    charges, and name no other team."""
+    now = Clock(OCTOBER.window.end_ms)
+    with (
+        filled_ledger(tmp_path, Clock()) as own,
+        Ledger.open(f"sqlite:///{tmp_path / 'ledger.db'}", now=now) as late,
+    ):
+        del own
+        app = create_app(late, SETTINGS, now=now, policy=policy(SPREAD.partition("quotas")[0]))
+        clients = Clients(app)
+        assert clients.root.post(CLOSE, json={"reason": "half a month"}).status_code == 200
+        tamper(f"sqlite:///{tmp_path / 'ledger.db'}", "UPDATE usage_line SET nano = nano + 7")
+        clients = Clients(create_app(late, SETTINGS, now=now, policy=policy(PLAIN)))
+        why = "the charges of 2026-10 are not those that it was closed with"
+        for url in (STATEMENTS, "/v1/months/2026-10/charges"):
+            answer = clients.ada.get(url)
+            error = answer.json()["error"]
+            assert (answer.status_code, error["code"], error["message"]) == (409, "ledger_conflict", why), url
+        assert "research, vision); gpucost month verify" in clients.fin.get(STATEMENTS).text
+        for url in ("/v1/reports/2026-10", "/month/2026-10", "/month/2026-10/team?team=research"):
+            answer = clients.ada.get(url)
+            assert answer.status_code == 200
+            assert why in answer.text
+            assert "vision" not in re.findall(r"\w+", answer.text)
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from gpucost.charges.quota_history import PoolQueue, ReservedStretch, unheld
 from gpucost.domain.buckets import Bucket
 from gpucost.domain.money import NANO
 from gpucost.domain.time import HOUR_MS, Month, Window, iso
-from tests.charges.contract_worlds import contracts
+from tests.charges.contract_worlds import contracts, drawn
 from tests.charges.worlds import START_MS, book, random_book, random_cells, random_reservations
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -253,13 +253,15 @@ def test_random_contracts_inside_charges_conserve(seed: int, terms: ContractBook
     for usage in (used, rng.sample(used, len(used))):
         report = report_commitments(terms, usage, span)
         assert report.difference_nano == 0
-        views = [
-            (each.team, each.effective_nano - each.unused_nano - each.contracted_nano, each.unused_nano)
-            for each in report.teams
-            if each.team
-        ]
-        lines = commitment_lines(Month(2026, 10), views, policies)
+        lines = commitment_lines(Month(2026, 10), drawn(terms, usage, span).entries, terms, policies)
         assert sum(line.nano for line in lines) == 0
+        overhead = {team for policy in policies.file.policies for team in policy.overhead_teams}
+        sums = {(line.key.team, str(line.key.kind)): line.nano for line in lines}
+        for each in report.teams:
+            if each.team and each.team not in overhead:
+                changed = each.effective_nano - each.unused_nano - each.contracted_nano
+                assert sums.get((each.team, "commitment"), 0) == changed
+                assert sums.get((each.team, "unused_commitment"), 0) == each.unused_nano
         found.append(charges(cells, policies, "USD", lines))
         assert (found[-1].difference.board_ms, found[-1].difference.nano) == (0, 0)
         effective = sum(each.effective_nano for each in report.teams)

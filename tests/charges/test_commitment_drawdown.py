@@ -16,6 +16,7 @@ from gpucost.charges.commitment_drawdown import (
     DrawEntry,
     DrawKind,
     UsageCell,
+    draw_down,
     reads_from,
     schedules_of,
 )
@@ -332,6 +333,9 @@ def test_splitting_the_window_changes_no_byte(
     for name in ("used", "idle", "unused", "used_nano", "unused_nano", "eligible_board_ms", "due_nano"):
         for n, total in enumerate(whole.totals):
             assert sum(getattr(part.totals[n], name) for part in parts) == getattr(total, name), name
+    for part in parts:
+        inside = [c for c in cells if c.hour_ms >= part.window.start_ms]
+        assert draw_down(book.file, schedules_of(book.in_force), inside, part.window, part.before) == part
 
 
 @given(contracts(), CELLS)

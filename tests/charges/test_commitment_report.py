@@ -6,8 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 
+import pytest
+
+from gpucost.charges.cell_charges import PLATFORM, ChargeKind
+from gpucost.charges.charge_account import commitment_lines
 from gpucost.charges.commitment_drawdown import UsageCell
 from gpucost.charges.commitment_report import CommitmentReport, break_even, corrections, report_commitments
+from gpucost.charges.policy_file import PolicyBook
 from gpucost.domain.time import HOUR_MS, Month, Window
 from tests.charges.contract_worlds import book_of, cell, drawn, hours, span, usd
 
@@ -73,6 +78,20 @@ def test_spot_costs_more_by_what_interruptions_destroyed() -> None:
     assert (found.nano_per_board_hour, found.nano_per_useful_board_hour) == (usd("1"), usd("1.25"))
     [empty] = report_commitments(book, [], OCTOBER).spot
     assert empty.nano_per_useful_board_hour is None
+
+
+def test_spot_has_its_part_of_hours_in_which_its_contract_begins_or_ends() -> None:
+    """From half past 0 to a quarter past 2, 4 GPUs at 1, of which 2 were lost: 2 + 4 + 1 GPU-hours."""
+    term = 'start: "2026-10-01T00:30:00Z", end: "2026-10-01T02:15:00Z"'
+    book, start = book_of(f"id: s, kind: spot, {term}"), OCTOBER.start_ms
+    cells = [
+        replace(cell(start + n * HOUR_MS, "vision", 4, "1", capacity_type="spot"), lost_board_ms=2 * HOUR_MS)
+        for n in range(4)
+    ]
+    [found] = report_commitments(book, cells, OCTOBER).spot
+    assert (found.board_ms, found.nano, found.lost_board_ms) == (7 * HOUR_MS, usd("7"), 7 * HOUR_MS // 2)
+    unpriced = [replace(each, nano=None) for each in cells]
+    assert report_commitments(book, unpriced, OCTOBER).spot[0].unpriced_board_ms == 7 * HOUR_MS
 
 
 def test_late_use_before_the_close_is_drawn_and_after_it_is_a_correction() -> None:
@@ -158,3 +177,42 @@ def test_use_without_a_price_is_no_saving_and_says_so() -> None:
     assert (tried.unpriced_board_ms, tried.covered_board_ms, tried.needed) == (3 * HOUR_MS, 0, None)
     assert tried.saved_nano == -usd(str(744 * 4))
     assert found.total.unpriced_board_ms == 3 * HOUR_MS
+
+
+HOURLY = "recurring: [{amount: 8, every: hour}]"
+
+
+@pytest.mark.parametrize(
+    ("policies", "where", "vision"),
+    [
+        ("", "", (-2, 2)),
+        ("{overhead_teams: [vision]}", "", (0, 0)),
+        ("{overhead_teams: [language]}", "", (-2, 2)),
+        ("{valid_from: 2026-11-01, overhead_teams: [vision]}", "", (-2, 2)),
+        ("{valid_to: 2026-10-01, overhead_teams: [vision]}, {valid_from: 2026-10-01}", "", (-2, 2)),
+        ('{valid_from: "2026-10-01T00:15:00Z", overhead_teams: [vision]}', "", (-0.5, 0.5)),
+        ("{clusters: [prod], overhead_teams: [vision]}", "", (0, 0)),
+        ("{clusters: [test], overhead_teams: [vision]}", "", (-2, 2)),
+        ("{clusters: [prod]}, {overhead_teams: [vision]}", "", (-2, 2)),
+        # What nobody used is of every cluster that the contract covers.
+        ("{clusters: [prod], overhead_teams: [vision]}", "scope: {clusters: [prod, test]}, ", (0, 2)),
+        ("{clusters: [prod, test], overhead_teams: [vision]}", "scope: {clusters: [prod, test]}, ", (0, 0)),
+    ],
+)
+def test_an_overhead_team_pays_nothing_by_contracts_where_and_while_it_is_one(
+    policies: str, where: str, vision: tuple[float, float]
+) -> None:
+    """4 GPUs cost 8 an hour, that is 2 for each; at 3 by the lines vision's 2 cost 2 less, language's 1 costs
+    1 less, and vision, which owns them, pays 2 for the fourth. The platform has the same with the other
+    sign."""
+    contracts = book_of(f"id: r, kind: reservation, {TERM}, gpus: 4, {where}{HOURLY}, owner: vision")
+    hour = Window(OCTOBER.start_ms, OCTOBER.start_ms + HOUR_MS)
+    cells = [cell(hour.start_ms, "vision", 2, "3"), cell(hour.start_ms, "language", 1, "3")]
+    policy = PolicyBook.parse(f"version: 1\nname: test\npolicies: [{policies}]\n", "policy.yaml")
+    lines = commitment_lines(Month(2026, 10), drawn(contracts, cells, hour).entries, contracts, policy)
+    found = {(each.key.team, each.key.kind): each.nano for each in lines if each.key.team != PLATFORM}
+    nano = (found.pop(("vision", kind), 0) for kind in (ChargeKind.COMMITMENT, ChargeKind.UNUSED_COMMITMENT))
+    assert tuple(nano) == tuple(each * 10**9 for each in vision)
+    paid = 0 if "[language]" in policies else -(10**9)
+    assert sum(found.values()) == paid
+    assert sum(each.nano for each in lines) == 0

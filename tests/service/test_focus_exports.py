@@ -29,7 +29,7 @@ from gpucost.reports.focus.focus_columns import (
     known_columns,
 )
 from gpucost.reports.focus.focus_files import read_csv, to_csv
-from gpucost.service.reporting.charge_reports import CommitmentReporting
+from gpucost.service.reporting.commitment_reporting import CommitmentReporting
 from gpucost.service.reporting.focus_exports import FocusExports, FocusRequest
 from tests.ledger import builders
 from tests.ledger.test_ledger_waste import assess, part

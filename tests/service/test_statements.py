@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from fractions import Fraction
 from pathlib import Path
 
 from rich.console import Console
@@ -17,7 +18,7 @@ from gpucost.domain.time import HOUR_MS
 from gpucost.ledger.ledger import Ledger
 from gpucost.reports.charges.charge_statements import StatementRule, TeamStatement
 from gpucost.reports.charges.terminal_charges import print_statement
-from gpucost.service.reporting.charge_reports import team_statements
+from gpucost.service.reporting.charge_reports import close_month, team_statements
 from gpucost.service.reporting.rendering import ReportFormat, render_statements
 from gpucost.service.wiring.ledger import build_reporting
 from tests.ledger.builders import MONTH, NOW_MS, hour, ingest, ingest_batch, ingest_flat, line
@@ -101,6 +102,33 @@ def test_rules_are_in_the_currency_of_the_ledger(tmp_path: Path) -> None:
     nlp, _ = statements(tmp_path, EUROS)
     assert (nlp.currency, nlp.ledger_currency) == ("EUR", "USD")
     assert sum(rule.nano for rule in nlp.rules) == 2 * nlp.charged_nano
+
+
+def test_adjustments_are_converted_at_the_rate_of_the_end_of_the_month(tmp_path: Path) -> None:
+    """By hand, at 2 dollars: 6 GPU-hours of each of two hours cost 20 (2 have no price), at 0.5 that is 10
+    euros. 3 dollars back are 1.20 at the rate of the month's last days, and 1 more for nobody is 0.40."""
+    text = f"{PLAIN}currency: EUR\nrates:\n"
+    text += '- {from: USD, rate: 0.5, valid_to: "2026-10-20"}\n'
+    text += '- {from: USD, rate: 0.4, valid_from: "2026-10-20"}\n'
+    book = PolicyBook.parse(text, "policy.yaml")
+    with Ledger.open(new_ledger(tmp_path / "ledger.db"), now=lambda: NOW_MS) as ledger:
+        ingest_batch(ledger, usage(0, 2))
+        reporting = build_reporting(ledger, TeamRules.default(), book)
+        close_month(reporting, MONTH, book, author="ada", min_coverage=Fraction(0), reason="a test")
+        ledger.adjust(MONTH, "nlp", -3 * 10**9, 0, "a test", "ada", "FIN-1")
+        ledger.adjust(MONTH, NO_TEAM, 10**9, 0, "a test", "ada", "FIN-1")
+        made = team_statements(reporting, EVERYTHING, MONTH, book, {}, ["nlp", NO_TEAM])
+        answer = reporting.month(EVERYTHING, MONTH)
+    nlp, nobody = made.statements
+    assert (nlp.currency, nlp.charged_nano, nlp.adjusted_nano) == ("EUR", 10 * 10**9, -1_200_000_000)
+    assert [each.nano for each in nlp.adjustments] == [-1_200_000_000]
+    assert nlp.total_nano == 8_800_000_000
+    assert [each.nano for each in nobody.adjustments] == [400_000_000]
+    totals = {each.team: each.total_nano for each in made.summary.teams}
+    assert totals == {"nlp": nlp.total_nano, NO_TEAM: nobody.total_nano}
+    assert answer is not None
+    assert answer.report.charges is not None
+    assert {each.team: each.total_nano for each in answer.report.charges.teams} == totals
 
 
 def test_what_was_not_recorded_is_said_and_patterns_are_only_text(tmp_path: Path) -> None:

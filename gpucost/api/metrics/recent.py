@@ -13,6 +13,7 @@ from prometheus_client.core import Metric
 
 from gpucost.api.server.metric_families import FamilySample, family, money
 from gpucost.api.server.services import ApiServices
+from gpucost.charges import cell_charges
 from gpucost.domain.buckets import OTHER_TEAMS, UNALLOCATED, Bucket
 from gpucost.domain.money import NANO
 from gpucost.domain.scope import EVERYTHING
@@ -20,6 +21,7 @@ from gpucost.domain.time import DAY_MS, HOUR_MS, SECOND_MS, Month, Window
 from gpucost.ledger.db.records import LedgerState, WindowInfo
 from gpucost.ledger.waste.waste_reader import runs
 from gpucost.service import metrics as m
+from gpucost.service.reporting.closed_charges import adjustment_rate, closed_policy
 from gpucost.service.reporting.month_forecasts import month_forecast
 from gpucost.service.reporting.unit_reports import unit_costs_by_team
 
@@ -208,8 +210,11 @@ class RecentFamilies:
         sums: dict[str, int] = defaultdict(int)
         for team, _, nano in () if kept is None else kept.amounts:
             sums[team] += nano
-        for item in () if kept is None else ledger.adjustments(EVERYTHING, month):
-            sums[item.team] += item.nano
+        adjustments = () if kept is None else ledger.adjustments(EVERYTHING, month)
+        if kept is not None and adjustments:
+            rate = adjustment_rate(closed_policy(kept), ledger.currency or "", month)
+            for item in adjustments:
+                sums[item.team] += cell_charges.part(item.nano, rate)
         found = [((str(month), team), nano / NANO) for team, nano in sorted(sums.items())]
         fold = self._services.team_rows.fold
         yield money(m.TEAM_MONTH_CHARGE, fold(found, 1), ledger.currency if kept is None else kept.currency)

@@ -25,7 +25,7 @@ from gpucost.api.routes.service import index
 from gpucost.api.server.authentication import READERS, Reader, authenticate, require_role
 from gpucost.api.server.services import ApiServices, KnownServices, OneCluster, nothing_held
 from gpucost.charges.policy_file import PolicyBook
-from gpucost.domain.errors import InputError
+from gpucost.domain.errors import ChargesChanged, InputError
 from gpucost.domain.scope import Scope
 from gpucost.domain.time import HOUR_MS, Month, iso
 from gpucost.reports.base import display, page_addresses
@@ -275,6 +275,8 @@ def _charged_change(known: KnownServices, scope: Scope, month: Month) -> tuple[S
         found = compare_charges(known.reporting, scope, month.window, before.window, known.policy)
     except InputError as error:
         return None, error.allowed
+    except ChargesChanged as error:
+        return None, str(error)
     return None if found is None else found.report, ""
 
 

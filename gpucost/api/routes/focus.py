@@ -34,7 +34,7 @@ from gpucost.reports.base.document import to_json
 from gpucost.reports.focus.charge_corrections import CorrectionStyle
 from gpucost.reports.focus.focus_columns import FocusDataset, FocusVersion
 from gpucost.reports.focus.invoice_reconciliation import LedgerNodes, NodeDifference
-from gpucost.service.reporting.charge_reports import policy_in_force
+from gpucost.service.reporting.closed_charges import policy_in_force
 from gpucost.service.reporting.focus_exports import FocusExports, FocusRequest
 from gpucost.service.reporting.invoice_imports import book_differences, ledger_nodes
 from gpucost.service.reporting.month_closing import scope_of_team

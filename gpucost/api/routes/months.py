@@ -26,7 +26,7 @@ from gpucost.api.server.errors import ApiError, not_found, responses
 from gpucost.api.server.services import ApiServices, KnownServices, nothing_held
 from gpucost.api.server.threads import in_own_thread
 from gpucost.charges.policy_file import PolicyBook
-from gpucost.domain.errors import ConfigError, ErrorRemark, InputError, shorten
+from gpucost.domain.errors import ChargesChanged, ConfigError, ErrorRemark, InputError, shorten
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import HOUR_MS, Month
 from gpucost.ledger.db.records import CloseRefused
@@ -373,13 +373,15 @@ async def get_charges(
 
 @contextmanager
 def _fits(principal: Principal) -> Iterator[None]:
-    """Turns what is wrong with the policy of the settings into a 409, which is no fault of the request. Only
-    who sees every team is told what: the reason may name teams."""
+    """Turns what is wrong with the policy of the settings, and a closed month that is not charged as it was,
+    into a 409, which is no fault of the request. Only who sees every team is told what: the reason may name
+    teams."""
     try:
         yield
-    except InputError as error:
-        if not isinstance(error, ConfigError) and error.field != "--policy":
-            raise
+    except ChargesChanged as error:
+        why = error.whole if principal.scope.sees_every_team else str(error)
+        raise ApiError(HTTPStatus.CONFLICT, "ledger_conflict", why) from None
+    except ConfigError as error:
         logger.warning("the charge policy does not fit the ledger: %s", shorten(str(error), 500))
         why = f": {error}" if principal.scope.sees_every_team else "; the log of the service says why"
         raise ApiError(

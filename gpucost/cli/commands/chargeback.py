@@ -235,7 +235,7 @@ def commitments(
     from gpucost.domain.scope import EVERYTHING
     from gpucost.reports.base.document import to_json
     from gpucost.reports.charges.terminal_charges import print_commitments
-    from gpucost.service.reporting.charge_reports import CommitmentReporting
+    from gpucost.service.reporting.commitment_reporting import CommitmentReporting
     from gpucost.service.reporting.report_service import parse_window
     from gpucost.service.wiring.inputs import load_contracts
 

@@ -264,7 +264,8 @@ def _contracts(
 ) -> ContractBook | None:
     """The contracts of ``file``, else of the policy that the month is charged by."""
     from gpucost.domain.scope import EVERYTHING
-    from gpucost.service.reporting.charge_reports import CommitmentReporting, policy_in_force
+    from gpucost.service.reporting.closed_charges import policy_in_force
+    from gpucost.service.reporting.commitment_reporting import CommitmentReporting
     from gpucost.service.wiring.inputs import load_contracts, load_policy
 
     if file is None:

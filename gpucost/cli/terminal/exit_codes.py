@@ -17,7 +17,15 @@ from enum import IntEnum
 import typer
 from typer.exceptions import TyperException
 
-from gpucost.domain.errors import ConfigError, GpuCostError, InputError, LedgerError, SourceError, shorten
+from gpucost.domain.errors import (
+    ChargesChanged,
+    ConfigError,
+    GpuCostError,
+    InputError,
+    LedgerError,
+    SourceError,
+    shorten,
+)
 
 
 class ExitCode(IntEnum):
@@ -62,7 +70,8 @@ def reported(debug: bool) -> Iterator[None]:
     except GpuCostError as error:
         if debug:
             traceback.print_exc()
-        complain(str(error))
+        # Who has the ledger itself sees every team.
+        complain(error.whole if isinstance(error, ChargesChanged) else str(error))
         raise typer.Exit(
             next((code for kind, code in _CODES if isinstance(error, kind)), ExitCode.UNEXPECTED)
         ) from None

@@ -130,9 +130,9 @@ class MonthInfo:
 @dataclass(frozen=True, slots=True)
 class MonthCharges:
     """What teams were charged when a month was closed, and all that it was computed from besides the lines:
-    the charge policy, the files that it names (JSON, name to text), and the weights of teams, as
-    JSON. ``amounts`` are (team, GPU-milliseconds, nano-units of ``currency``), the
-    platform's among them; ``digest`` is of every charge."""
+    the charge policy, the files that it names (JSON, name to text; under an empty name how its contracts
+    stood), and the weights of teams, as JSON. ``amounts`` are (team, GPU-milliseconds, nano-units of
+    ``currency``), the platform's among them; ``digest`` is of every charge."""
 
     policy_name: str
     policy: str

@@ -95,6 +95,7 @@ def close(
     now_ms: int,
     charges: MonthCharges | None = None,
     state: str | None = None,
+    more: Sequence[str] = (),
 ) -> MonthInfo:
     check_text("author", author, empty=False)
     check_text("reason", reason or "", most=_LONGEST_REASON)
@@ -102,7 +103,7 @@ def close(
         return info(connection, month)
     if now_ms < month.window.end_ms:
         raise InputError("month", str(month), "a month that has ended")
-    found = blockers(connection, month, min_coverage)
+    found = (*blockers(connection, month, min_coverage), *more)
     if found and not (reason and reason.strip()):
         raise CloseRefused(month, found)
     if state is not None and state != state_of(connection, month):

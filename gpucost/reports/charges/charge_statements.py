@@ -8,12 +8,12 @@ from __future__ import annotations
 import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from gpucost.charges.cell_charges import PLATFORM, ChargeAmount, ChargeKey, ChargeKind
+from gpucost.charges.cell_charges import PLATFORM, ChargeAmount, ChargeKey, ChargeKind, part
 from gpucost.charges.charge_account import ChargeAccount
 from gpucost.domain.buckets import HOLDER_OF_BUCKET
-from gpucost.domain.errors import InputError
+from gpucost.domain.money import NANO
 from gpucost.domain.time import Month, Window
 from gpucost.reports.base.unit_costs import JobUnitCost
 from gpucost.reports.base.values import CostAmount
@@ -211,7 +211,8 @@ class TeamStatement:
     currency: the word of the team's own pods, and in no charge.
     ``as_closed``: by the policy that the month was closed with, to the byte what was charged then.
     ``unpriced_board_ms`` of what the team held has no price, and is in no amount. Prices and rules are
-    in ``ledger_currency``, all else in ``currency``, which the policy may charge in.
+    in ``ledger_currency``, all else in ``currency``, which the policy may charge in: adjustments are
+    converted at the rate of the month's end.
     """
 
     month: Month
@@ -268,11 +269,11 @@ def build_statements(
     as_closed: bool = False,
     contracts: Mapping[str, StatementContracts] | None = None,
     units: Mapping[str, tuple[JobUnitCost, ...]] | None = None,
+    rate: int = NANO,
 ) -> tuple[TeamStatement, ...]:
     """The statements of ``teams``, in their order, out of the month's charges, its report, and what each team
-    held at which prices, and by which rules.
-
-    Raises InputError where a team has adjustments, and the policy charges in another currency than theirs.
+    held at which prices, and by which rules. ``rate`` converts adjustments: nano-units of the currency of the
+    charges for one unit of the ledger's.
     """
     sums, jobs, digest = account.by_team(), _jobs_by_team(account), account.digest
     rows = {each.row.group["team"]: each for each in report.teams}
@@ -281,9 +282,8 @@ def build_statements(
     found = []
     for team in teams:
         lines = tuple(_statement_lines(report.month, team, sums.get(team, {})))
-        adjustments = tuple(each for each in report.adjustments if each.team == team)
-        if adjustments:
-            _refuse_mixed(account, report)
+        own_adjustments = (each for each in report.adjustments if each.team == team)
+        adjustments = tuple(replace(each, nano=part(each.nano, rate)) for each in own_adjustments)
         charged, adjusted = sum(line.nano for line in lines), sum(each.nano for each in adjustments)
         row, own = rows.get(team), jobs.get(team, ())
         statement = TeamStatement(
@@ -376,16 +376,16 @@ def build_summary(
     adjustments: Iterable[AdjustmentFacts],
     cost_centres: Mapping[str, str | None],
     remarks: tuple[str, ...] = (),
+    rate: int = NANO,
 ) -> StatementSummary:
     """``capacity`` is what the month cost by another sum than that of the charges; ``adjustments`` are of
-    every team, and of what nobody held, which is the platform's. Raises as ``build_statements``."""
+    every team, converted by ``rate`` as in ``build_statements``, and of what nobody held, which is the
+    platform's."""
     sums = account.by_team()
     adjusted: dict[str, list[AdjustmentFacts]] = defaultdict(list)
     for each in adjustments:
         if each.team not in _NOBODY:
-            adjusted[each.team].append(each)
-    if adjusted:
-        _refuse_mixed(account, report)
+            adjusted[each.team].append(replace(each, nano=part(each.nano, rate)))
     rows = []
     for team in {*sums, *adjusted} - {PLATFORM}:
         amounts, own = sums.get(team, {}).values(), adjusted.get(team, ())
@@ -429,12 +429,6 @@ def build_summary(
         remarks=remarks,
         ledger_currency=report.currency,
     )
-
-
-def _refuse_mixed(account: ChargeAccount, report: MonthReport) -> None:
-    if account.currency != report.currency:
-        allowed = f"a policy in {report.currency}: the month has adjustments in it"
-        raise InputError("--policy", account.currency, allowed)
 
 
 def _statement_lines(

@@ -18,8 +18,8 @@ from typing import NamedTuple
 from gpucost.advisor.replay.history_record import PoolRecord
 from gpucost.advisor.replay.pool_changes import PriceStep
 from gpucost.charges.capacity_cells import CapacityCell, CellRow
-from gpucost.charges.charge_account import charges, commitment_lines, unmatched_quotas
-from gpucost.charges.commitment_drawdown import UsageCell
+from gpucost.charges.charge_account import ChargeLine, charges, commitment_lines, unmatched_quotas
+from gpucost.charges.commitment_drawdown import UsageCell, draw_down, schedules_of
 from gpucost.charges.commitment_report import report_commitments
 from gpucost.charges.contract_terms import ContractBook
 from gpucost.charges.policy_file import PolicyBook
@@ -134,8 +134,13 @@ def scenario_money(
         return hour_cells(views, pools, prices, window, cluster)
 
     bound = contracts if contracts is not None or policy is None else policy.contracts
-    found = None if bound is None else report_commitments(bound, usage_cells(cells()), _whole_hours(window))
-    if found is not None:
+    lines: tuple[ChargeLine, ...] = ()
+    if bound is not None:
+        used, span = usage_cells(cells()), _whole_hours(window)
+        found = report_commitments(bound, used, span)
+        if policy is not None and not policy.is_plain:
+            drawn = draw_down(bound.file, schedules_of(bound.in_force), used, span)
+            lines = commitment_lines(Month.of(window.start_ms), drawn.entries, bound, policy)
         remarks = tuple(
             f"contract {each.contract}: no team used anything in its scope"
             for each in found.contracts
@@ -145,8 +150,6 @@ def scenario_money(
         money = replace(money, effective=effective, remarks=remarks)
     if policy is None or policy.is_plain:
         return money
-    changed = () if found is None else found.charged_views
-    lines = commitment_lines(Month.of(window.start_ms), changed, policy)
     account = charges(cells(), policy, currency_or_its(currency, policy), lines)
     sums = {team: sum(each.nano for each in kinds.values()) for team, kinds in account.by_team().items()}
     return replace(

@@ -4,10 +4,6 @@
 ``team_statements``: what teams pay for a month under one policy, all from one state of the ledger;
 ``kept_statements``: the same of every team, made once for all who ask.
 ``PolicyCharging``: what every team pays, beside the report of a month.
-
-``CommitmentReporting``: use by the hour, and what contracts made of it. Days that were added up have no hours
-any more, so months that were rolled up are refused; so is a ledger of windows longer than an hour. The
-window is cut to the time that the ledger has: what has not happened yet is not unused.
 """
 
 from __future__ import annotations
@@ -32,22 +28,13 @@ from gpucost.charges.charge_account import (
     commitment_lines,
     unmatched_quotas,
 )
-from gpucost.charges.commitment_drawdown import (
-    ContractDrawdown,
-    UsageCell,
-    draw_down,
-    reads_from,
-    schedules_of,
-)
-from gpucost.charges.commitment_report import CommitmentReport, UsageGaps, report_commitments
-from gpucost.charges.contract_terms import ContractBook
+from gpucost.charges.commitment_drawdown import ContractDrawdown, reads_from, schedules_of
+from gpucost.charges.commitment_report import team_views
 from gpucost.charges.policy_file import PolicyBook
-from gpucost.domain.buckets import NO_TEAM, Bucket, Waste
-from gpucost.domain.errors import InputError, LedgerConflict
-from gpucost.domain.money import round_half_even
-from gpucost.domain.rates import Rate
+from gpucost.domain.buckets import NO_TEAM, Bucket
+from gpucost.domain.errors import ChargesChanged, InputError, LedgerConflict
 from gpucost.domain.scope import EVERYTHING, Scope
-from gpucost.domain.time import HOUR_MS, Month, Window
+from gpucost.domain.time import Month, Window
 from gpucost.ledger.db.records import LedgerState, MonthCharges
 from gpucost.ledger.ledger import Ledger
 from gpucost.reports.charges.charge_previews import (
@@ -69,6 +56,13 @@ from gpucost.reports.charges.charge_statements import (
 )
 from gpucost.reports.month.model import MonthReport, StatementSummary
 from gpucost.reports.render.tables import ReportTable
+from gpucost.service.reporting.closed_charges import (
+    ContractStand,
+    adjustment_rate,
+    files_kept,
+    policy_in_force,
+)
+from gpucost.service.reporting.commitment_reporting import CommitmentReporting
 from gpucost.service.reporting.report_service import ReportAnswer, ReportService
 from gpucost.service.reporting.team_names import known_teams
 from gpucost.service.reporting.unit_reports import unit_costs_by_team
@@ -180,45 +174,56 @@ def _statements(
             as_closed=kept is not None,
             contracts=_contract_views(reporting, month, book),
             units=unit_costs_by_team(reporting.ledger, scope, month.window),
+            rate=adjustment_rate(book, reporting.currency, month),
         ),
         _summary(reporting, book, account, report, cost_centres, kept),
     )
 
 
-def policy_in_force(ledger: Ledger, month: Month, book: PolicyBook) -> tuple[PolicyBook, MonthCharges | None]:
-    """The policy that a closed month was charged by, with what was charged; else ``book``, which is that of
-    the settings: no change of them reaches a month that is closed."""
-    kept = ledger.month_charges(month)
-    if kept is None:
-        return book, None
-    weights = {team: Fraction(weight) for team, weight in json.loads(kept.weights).items()}
-    files = json.loads(kept.files)
-    book = PolicyBook.parse(kept.policy, kept.policy_name, weights, lambda name: (files[name], name))
-    return book, kept
-
-
 def month_account(
-    reporting: ReportService, scope: Scope, month: Month, book: PolicyBook, kept: MonthCharges | None
+    reporting: ReportService,
+    scope: Scope,
+    month: Month,
+    book: PolicyBook,
+    kept: MonthCharges | None,
+    stand: ContractStand | None = None,
 ) -> ChargeAccount:
-    """The charges of a month by the policy in force. Raises LedgerConflict where a closed month is not
-    charged as it was."""
-    cells, lines = reporting.ledger.cells(scope, month.window), _commitment_lines(reporting, month, book)
+    """The charges of a month by the policy in force, and by how its contracts stand. Raises ChargesChanged
+    where a closed month is not charged as it was."""
+    cells, lines = (
+        reporting.ledger.cells(scope, month.window),
+        _commitment_lines(reporting, month, book, stand),
+    )
     account = charges(cells, book, reporting.currency, lines)
     if kept is not None and account.digest != kept.digest:
         changed = set(kept.amounts) ^ set(_amounts(account))
         teams = ", ".join(sorted({team for team, _, _ in changed})) or "no team in sum"
-        raise LedgerConflict(
-            f"the charges of {month} are not those that it was closed with (digest {account.digest}, then "
-            f"{kept.digest}): {teams}; gpucost month verify {month} says whether its lines were changed"
-        )
+        raise ChargesChanged(str(month), f"digest {account.digest}, then {kept.digest}: {teams}")
     return account
 
 
-def _commitment_report(reporting: ReportService, month: Month, book: PolicyBook) -> CommitmentReport | None:
+def _drawdown(
+    reporting: ReportService, month: Month, book: PolicyBook, stand: ContractStand | None = None
+) -> ContractDrawdown | None:
     """What the contracts of a policy made of the month; None without any."""
     if book.contracts is None:
         return None
-    return CommitmentReporting(reporting.ledger, EVERYTHING).report(book.contracts, month.window)
+    return CommitmentReporting(reporting.ledger, EVERYTHING).drawdown(book.contracts, month.window, stand)
+
+
+def open_before(reporting: ReportService, month: Month, book: PolicyBook) -> tuple[str, ...]:
+    """Why ``month`` should not be closed yet under the contracts of ``book``: a sentence for each earlier
+    month that is open, and of which they were drawn."""
+    if book.contracts is None:
+        return ()
+    first_ms = reads_from(schedules_of(book.contracts.in_force), month.window)
+    if first_ms == month.window.start_ms:
+        return ()
+    before = reporting.ledger.windows(Window(first_ms, month.window.start_ms), scope=EVERYTHING)
+    months = {Month.of(each.window.start_ms) for each in before if each.state is not LedgerState.CLOSED}
+    return tuple(
+        f"contracts: {each} is open, and decides what is left for {month}" for each in sorted(months)
+    )
 
 
 def charges_beside(reporting: ReportService, month: Month, book: PolicyBook) -> Hashable:
@@ -235,7 +240,7 @@ def charges_beside(reporting: ReportService, month: Month, book: PolicyBook) -> 
 def _contract_views(
     reporting: ReportService, month: Month, book: PolicyBook
 ) -> Mapping[str, StatementContracts] | None:
-    found = _commitment_report(reporting, month, book)
+    found = _drawdown(reporting, month, book)
     if found is None:
         return None
     return {
@@ -246,13 +251,17 @@ def _contract_views(
             each.unused_nano,
             each.unpriced_board_ms,
         )
-        for each in found.teams
+        for each in team_views(found.entries)
     }
 
 
-def _commitment_lines(reporting: ReportService, month: Month, book: PolicyBook) -> tuple[ChargeLine, ...]:
-    found = _commitment_report(reporting, month, book)
-    return () if found is None else commitment_lines(month, found.charged_views, book)
+def _commitment_lines(
+    reporting: ReportService, month: Month, book: PolicyBook, stand: ContractStand | None = None
+) -> tuple[ChargeLine, ...]:
+    found = _drawdown(reporting, month, book, stand)
+    if found is None or book.contracts is None:
+        return ()
+    return commitment_lines(month, found.entries, book.contracts, book)
 
 
 def _amounts(account: ChargeAccount) -> tuple[tuple[str, int, int], ...]:
@@ -281,12 +290,15 @@ def close_month(
         state = ledger.month_state(month)
         check_chargeable(reporting, EVERYTHING, month, [book])
         book.check_teams(known_teams(ledger, reporting.accounts.keys(), month))
-        account = month_account(reporting, EVERYTHING, month, book, None)
+        stand = None
+        if book.contracts is not None:
+            stand = CommitmentReporting(ledger, EVERYTHING).stand(book.contracts, month)
+        account = month_account(reporting, EVERYTHING, month, book, None, stand)
         weights = {team: str(weight) for team, weight in sorted(book.team_quotas.items())}
         kept = MonthCharges(
             policy_name=book.name,
             policy=book.text,
-            files=json.dumps(dict(sorted(book.files.items())), ensure_ascii=False),
+            files=files_kept(book, stand),
             weights=json.dumps(weights, ensure_ascii=False),
             currency=account.currency,
             digest=account.digest,
@@ -294,7 +306,13 @@ def close_month(
         )
         try:
             ledger.close_month(
-                month, author=author, min_coverage=min_coverage, reason=reason, charges=kept, state=state
+                month,
+                author=author,
+                min_coverage=min_coverage,
+                reason=reason,
+                charges=kept,
+                state=state,
+                more=open_before(reporting, month, book),
             )
         except LedgerConflict:
             if not left:
@@ -318,7 +336,8 @@ def _summary(
         capacity = ChargeAmount(whole.board_ms, whole.nano)
     adjustments = reporting.month_adjustments(month)
     remarks = unmatched_quotas(account, book, month.window)
-    summary = build_summary(account, capacity, book.title, report, adjustments, cost_centres, remarks)
+    rate = adjustment_rate(book, reporting.currency, month)
+    summary = build_summary(account, capacity, book.title, report, adjustments, cost_centres, remarks, rate)
     return replace(summary, as_closed=kept is not None)
 
 
@@ -336,8 +355,12 @@ class PolicyCharging:
         """See MonthCharging."""
         return charges_beside(reporting, month, self.book)
 
+    def blockers(self, reporting: ReportService, month: Month) -> tuple[str, ...]:
+        """See MonthCharging."""
+        return open_before(reporting, month, self.book)
+
     def summary(self, reporting: ReportService, month: Month, report: MonthReport) -> StatementSummary | None:
-        """See MonthCharging. Raises ConfigError, InputError and LedgerConflict."""
+        """See MonthCharging. Raises ConfigError, InputError and ChargesChanged."""
         book, kept = policy_in_force(reporting.ledger, month, self.book)
         if book.is_plain:
             return None
@@ -467,121 +490,3 @@ def _capacity(ledger: Ledger, scope: Scope, month: Month) -> PreviewAmount:
     know nothing of cells: those that a closed month's digest covers."""
     windows = ledger.windows(month.window, scope=scope)
     return PreviewAmount(sum(each.board_ms for each in windows), sum(each.nano for each in windows))
-
-
-_PLACE = ("cluster", "pool", "model", "capacity_type", "team", "rate_id")
-_DIMS = (*_PLACE, "bucket")
-
-
-@dataclass(frozen=True)
-class CommitmentReporting:
-    """Reports on contracts over one ledger. ``scope`` sees every team: contracts cannot be drawn down without
-    all who use them."""
-
-    ledger: Ledger
-    scope: Scope
-
-    def teams(self) -> frozenset[str]:
-        """The teams that ever held something."""
-        extent = self.ledger.extent(scope=self.scope)
-        if extent is None:
-            return frozenset()
-        held = {"bucket": (str(Bucket.HELD),)}
-        return frozenset(self.ledger.aggregate(self.scope, extent, ("team",), filters=held)["team"])
-
-    def report(self, book: ContractBook, window: Window) -> CommitmentReport | None:
-        """The report of ``window``; None where the ledger has none of it. Raises InputError where the ledger
-        does not know the hours."""
-        found = self._known_lines(book, window)
-        if found is None:
-            return None
-        known, first, begins, lines = found
-        inside = lines["step_start_ms"] >= known.start_ms
-        unknown = lines.loc[inside & (lines["bucket"] == Bucket.UNKNOWN), "board_ms"]
-        gaps = UsageGaps(
-            unknown_board_ms=int(unknown.sum()),
-            missing_ms=self._missing(known),
-            unread=Window(first, begins) if first < begins else None,
-        )
-        lost = self._lost(known) if book.spot else {}
-        return report_commitments(book, self._cells(lines, lost), known, gaps)
-
-    def drawdown(self, book: ContractBook, window: Window) -> ContractDrawdown | None:
-        """What every hour of ``window`` drew, as far as the ledger knows it; None where it has none of it.
-        Raises as ``report``."""
-        found = self._known_lines(book, window)
-        if found is None:
-            return None
-        known, _, _, lines = found
-        return draw_down(book.file, schedules_of(book.in_force), self._cells(lines, {}), known)
-
-    def _known_lines(
-        self, book: ContractBook, window: Window
-    ) -> tuple[Window, int, int, pd.DataFrame] | None:
-        """The part of ``window`` that the ledger has, in whole hours; the instants from which use should be
-        known, and is; and the use by the hour."""
-        extent = self.ledger.extent(scope=self.scope)
-        known = None if extent is None else window.intersect(_whole_hours(extent))
-        if extent is None or known is None:
-            return None
-        first = reads_from(schedules_of(book.in_force), known)
-        begins = max(first, _whole_hours(extent).start_ms)
-        lines = self.ledger.aggregate(self.scope, Window(begins, known.end_ms), _DIMS, step_ms=HOUR_MS)
-        return known, first, begins, lines[lines["bucket"] != Bucket.OVERCOMMITTED]
-
-    def _missing(self, window: Window) -> int:
-        covered: dict[str, int] = {}
-        for info in self.ledger.windows(window, scope=self.scope):
-            covered[info.cluster] = covered.get(info.cluster, 0) + info.window.length_ms
-        return sum(max(0, window.length_ms - length_ms) for length_ms in covered.values())
-
-    def _lost(self, window: Window) -> dict[tuple[object, ...], int]:
-        """GPU time of spot nodes that interruptions destroyed, by hour and place."""
-        spot = {"capacity_type": ("spot",)}
-        lines = self.ledger.waste(self.scope, window, _PLACE, filters=spot, step_ms=HOUR_MS)
-        lines = lines[lines["waste"] == Waste.PREEMPTED]
-        columns = [lines[name] for name in ("step_start_ms", *_PLACE)]
-        return {
-            (int(key[0]), *key[1:]): int(board_ms)
-            for *key, board_ms in zip(*columns, lines["board_ms"], strict=True)
-        }
-
-    def _cells(self, lines: pd.DataFrame, lost: dict[tuple[object, ...], int]) -> list[UsageCell]:
-        rates = self.ledger.rates(set(lines["rate_id"]))
-        found = []
-        columns = [lines[name] for name in ("step_start_ms", *_DIMS, "board_ms", "nano", "unpriced_ms")]
-        for hour_ms, *place, team, rate_id, bucket, board_ms, nano, unpriced_ms in zip(*columns, strict=True):
-            amount = None if pd.isna(nano) or unpriced_ms else int(nano)
-            holder = team if bucket == Bucket.HELD else ""
-            cluster, pool, model, capacity_type = place
-            found.append(
-                UsageCell(
-                    hour_ms=int(hour_ms),
-                    cluster=cluster,
-                    pool=pool,
-                    model=model,
-                    capacity_type=capacity_type,
-                    team=holder,
-                    rate_id=rate_id,
-                    board_ms=int(board_ms),
-                    list_nano=_listed(int(board_ms), amount, rates.get(rate_id)),
-                    nano=amount,
-                    lost_board_ms=lost.get((int(hour_ms), *place, holder, rate_id), 0),
-                )
-            )
-        return found
-
-
-def _listed(board_ms: int, nano: int | None, rate: Rate | None) -> int | None:
-    """What ``board_ms`` costs by the list; to the nano-unit what it costs where nothing is off."""
-    if nano is None or rate is None:
-        return None
-    if rate.list_nano_per_board_hour == rate.nano_per_board_hour:
-        return nano
-    return round_half_even(board_ms * rate.list_nano_per_board_hour, HOUR_MS)
-
-
-def _whole_hours(extent: Window) -> Window:
-    """``extent`` with its edges at hours: the first one that it touches, and the last that it holds whole."""
-    start_ms = extent.start_ms // HOUR_MS * HOUR_MS
-    return Window(start_ms, max(extent.end_ms // HOUR_MS * HOUR_MS, start_ms + HOUR_MS))

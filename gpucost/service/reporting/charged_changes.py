@@ -16,8 +16,8 @@ from gpucost.service.reporting.charge_reports import (
     check_chargeable,
     month_account,
     policy_digest,
-    policy_in_force,
 )
+from gpucost.service.reporting.closed_charges import policy_in_force
 from gpucost.service.reporting.report_service import ReportAnswer, ReportService
 from gpucost.service.reporting.span_changes import compare_spans, span_adjustments
 

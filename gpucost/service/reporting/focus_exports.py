@@ -57,7 +57,7 @@ from gpucost.reports.focus.supporting_datasets import (
     metadata_document,
     period_dataset,
 )
-from gpucost.service.reporting.charge_reports import CommitmentReporting
+from gpucost.service.reporting.commitment_reporting import CommitmentReporting
 from gpucost.service.reporting.focus_corrections import MonthCorrections
 
 _PLACE = (

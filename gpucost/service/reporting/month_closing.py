@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from fractions import Fraction
 
 from gpucost.domain.scope import EVERYTHING, Scope
@@ -91,6 +92,9 @@ def month_status(ledger: Ledger, scope: Scope, month: Month, min_coverage: Fract
 def preview_close(reporting: ReportService, month: Month, min_coverage: Fraction) -> ClosePreview:
     """What closing ``month`` makes final: nothing is written. Of all teams and clusters, as a close is."""
     status = month_status(reporting.ledger, EVERYTHING, month, min_coverage)
+    if reporting.charging is not None and not status.is_closed:
+        more = reporting.charging.blockers(reporting, month)
+        status = replace(status, blockers=(*status.blockers, *more))
     answer = reporting.month(EVERYTHING, month)
     if answer is None:
         return ClosePreview(status, reporting.currency, (), None, None, ())

@@ -14,7 +14,7 @@ import pandas as pd
 
 from gpucost.detectors.engine.lifecycle import LIVE
 from gpucost.domain.buckets import HOLDER_OF_BUCKET, Bucket
-from gpucost.domain.errors import ErrorRemark, InputError, LedgerUnavailable
+from gpucost.domain.errors import ChargesChanged, ErrorRemark, InputError, LedgerUnavailable
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import DAY_MS, Month, Window, parse_instant
 from gpucost.ledger.db.records import (
@@ -114,9 +114,12 @@ class MonthCharging(Protocol):
     def beside(self, reporting: ReportService, month: Month) -> Hashable:
         """What that is made from, besides the report of the month."""
 
+    def blockers(self, reporting: ReportService, month: Month) -> tuple[str, ...]:
+        """Why the month should not be closed yet, a sentence each."""
+
     def summary(self, reporting: ReportService, month: Month, report: MonthReport) -> StatementSummary | None:
         """What every team pays for the month of ``report``; None where that is what it held. Raises
-        InputError where the policy does not fit the ledger."""
+        InputError where the policy does not fit the ledger, and ChargesChanged."""
 
 
 class SpanBudgeting(Protocol):
@@ -199,6 +202,8 @@ class ReportService:
             # The reason may name teams.
             why = str(error) if teams is None else "the charge policy does not fit the ledger"
             return replace(report, uncharged=why)
+        except ChargesChanged as error:
+            return replace(report, uncharged=error.whole if teams is None else str(error))
         if found is None:
             return report
         return replace(report, charges=found.seen_by(None if teams is None else frozenset(teams)))
