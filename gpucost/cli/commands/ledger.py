@@ -4,7 +4,7 @@ months into files and back."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -188,6 +188,7 @@ def prune(
                 complain(str(moved))
             else:
                 typer.echo(seal_message(moved))
+                _say_left(moved.left)
         would_be = "would be forgotten" if dry_run else "forgotten"
         typer.echo(f"{would_be}: {forgotten_words(retaining.forget(dry_run=dry_run))}")
         if vacuum and not dry_run:
@@ -214,6 +215,7 @@ def seal(ctx: typer.Context, month: SealMonth, author: SealAuthor = None) -> Non
     with context_of(ctx).ledger() as ledger, fields_as({"month": "MONTH"}):
         done = ledger.seal(Month.parse(month), author=author or user())
     typer.echo(seal_message(done))
+    _say_left(done.left)
 
 
 @app.command()
@@ -224,8 +226,9 @@ def unseal(ctx: typer.Context, month: SealMonth, author: SealAuthor = None) -> N
     from gpucost.reports.base.display import counted
 
     with context_of(ctx).ledger() as ledger, fields_as({"month": "MONTH"}):
-        lines = ledger.unseal(Month.parse(month), author=author or user())
-    typer.echo(f"{month} unsealed: {counted(lines, 'usage line')} in the database again")
+        done = ledger.unseal(Month.parse(month), author=author or user())
+    typer.echo(f"{month} unsealed: {counted(done.lines, 'usage line')} in the database again")
+    _say_left(done.left)
 
 
 @app.command()
@@ -254,6 +257,13 @@ def verify(
         raise typer.Exit(ExitCode.VERIFICATION)
     names = ", ".join(map(str, months))
     typer.echo(f"{names}: every file is what was sealed" if months else "no month is sealed")
+
+
+def _say_left(left: Iterable[str]) -> None:
+    from gpucost.service.ingest.retention_loop import left_message
+
+    for reason in left:
+        complain(left_message(reason))
 
 
 def _url(context: CommandContext) -> str:

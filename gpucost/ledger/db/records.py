@@ -161,7 +161,7 @@ class MonthRollup:
 class MonthSeal:
     """A closed month whose lines are in files: how many lines, in how many files of how many bytes.
     ``manifest`` is the SHA-256 of the list of them, ``digest`` covers it, the digest of the month and the
-    seal before it."""
+    seal before it. ``left`` says of each other file of the month that could not be removed, why."""
 
     month: Month
     digest: str
@@ -171,6 +171,16 @@ class MonthSeal:
     lines: int
     files: int
     size: int
+    left: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MonthUnseal:
+    """A month whose lines are in the database again: how many, and of each of its files that could not be
+    removed, why."""
+
+    lines: int
+    left: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

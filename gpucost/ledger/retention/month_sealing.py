@@ -1,8 +1,9 @@
 """Moving closed months into files and back: all of a month's lines or none, proven before they go.
 
 ``seal`` verifies the month, writes its files, reads every one again and compares it with the rows to the last
-value, and only then, in one transaction, registers the files and deletes the rows. A process that is killed
-before leaves the month as it was, and files that nobody names, which the next seal removes. The rows of
+value, and only then, in one transaction, looks at the files once more, registers them and deletes the rows. A
+process that is killed before leaves the month as it was, and files that nobody names, which the next seal
+removes. Files are removed under the lock of that transaction alone: what it has looked at stays. The rows of
 windows, versions and assessments stay in the database, and so do the names: digests, coverage and searches
 need no file. ``unseal`` puts the rows back and verifies the month before it commits.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from gpucost.domain.time import Month
 from gpucost.ledger.db.audit_trail import SEALS, UNSEALS, seal_detail
 from gpucost.ledger.db.database import LedgerDatabase
 from gpucost.ledger.db.digest import seal_digest
-from gpucost.ledger.db.records import LedgerState, MonthSeal, SealRefused, VerifyFinding
+from gpucost.ledger.db.records import LedgerState, MonthSeal, MonthUnseal, SealRefused, VerifyFinding
 from gpucost.ledger.db.stored_values import check_text
 from gpucost.ledger.db.tables import (
     DAY_LINE,
@@ -52,6 +53,7 @@ from gpucost.ledger.sealed.seal_folder import (
     table_path,
 )
 from gpucost.ledger.sealed.seal_schema import TABLES
+from gpucost.ledger.sealed.seal_sweep import refuse_others, swept
 from gpucost.ledger.sealed.sealed_reader import SealedStore, sealed_months
 from gpucost.ledger.usage import day_sums, months, reader
 from gpucost.ledger.usage.months import SUMS
@@ -225,14 +227,27 @@ def _keep_holders(connection: Connection, seq: int, month: Month) -> None:
 
 
 def move_in(
-    connection: Connection, manifest: SealManifest, sha256: str, lines: int, author: str, now_ms: int
+    connection: Connection,
+    folder: SealFolder,
+    manifest: SealManifest,
+    sha256: str,
+    lines: int,
+    author: str,
+    now_ms: int,
 ) -> None:
-    """Registers files, and deletes the rows that they are of."""
+    """Registers files, and deletes the rows that they are of. Raises LedgerConflict where they are not there
+    any more: another process may have removed them since they were written."""
     month = manifest.month
     if _state(connection, month) != (manifest.month_digest, manifest.fold_digest) or seal_of(
         connection, month
     ):
         raise LedgerConflict(f"{month} was folded or sealed while it was being sealed; try again")
+    refuse_others(connection, folder, month)
+    listing = SealedFile("", "", manifest_path(month, sha256), sha256, len(manifest.encoded()), 0)
+    if any(changed_files(folder, (listing, *manifest.files))):
+        raise LedgerConflict(
+            f"{month} stays as it is: its files were removed or changed while it was being sealed; try again"
+        )
     seq = _begin(connection, month)
     _keep_holders(connection, seq, month)
     windows = select(W.id).where(W.month == str(month))
@@ -345,27 +360,19 @@ class SealingStore:
         """
         check_text("author", author, empty=False)
         folder = self._sealed.folder
-        with self._database.read() as connection:
-            state, found = _state(connection, month), seal_of(connection, month)
-            if found is not None:
-                return found
-            wrong = verification.verify(connection, month)
-            if wrong:
-                raise SealRefused(month, [f"{finding.subject}: {finding.detail}" for finding in wrong])
-            with folder.drafts(month) as drafts:
-                manifest, sha256, lines = _sealed_files(connection, self._sealed, drafts, month, state)
-        with self._database.write(_RETENTION) as connection:
-            move_in(connection, manifest, sha256, lines, author, self._now())
-        named = {manifest_path(month, sha256), *(file.path for file in manifest.files)}
-        self._swept(month, named)
+        written = self._written(month)
+        if written is not None:
+            with self._database.write(_RETENTION) as connection:
+                move_in(connection, folder, *written, author, self._now())
+        left = self._swept(month)
         done = self.sealed(month)
         if done is None:
             raise LedgerConflict(f"{month} was unsealed at once by another process")
-        return done
+        return replace(done, left=left)
 
-    def unseal(self, month: Month, *, author: str) -> int:
-        """Move the lines of a sealed month back into the database and remove its files; how many lines. Once
-        more changes nothing.
+    def unseal(self, month: Month, *, author: str) -> MonthUnseal:
+        """Move the lines of a sealed month back into the database and remove its files. Once more changes
+        nothing but what could not be removed before.
 
         Raises InputError for a month that was never sealed, SealRefused where a file is not what it was.
         """
@@ -376,9 +383,8 @@ class SealingStore:
                 manifest = self._manifest(connection, month)
                 move_out(connection, self._sealed, manifest, author, self._now())
                 last = _last(connection, month)
-        self._swept(month, set())
         assert last is not None
-        return int(last.lines)
+        return MonthUnseal(int(last.lines), self._swept(month))
 
     def verify_sealed(self, month: Month, *, deep: bool = False) -> tuple[VerifyFinding, ...]:
         """Whether every file of a sealed month is what was sealed, by its hash; with ``deep``, whether its
@@ -400,12 +406,24 @@ class SealingStore:
         except SealRefused as error:
             return (VerifyFinding(month, str(month), str(error)),)
 
-    def _swept(self, month: Month, named: set[str]) -> None:
-        """Removes the files of a month that no list names. One that cannot be removed does no harm."""
-        with suppress(LedgerError):
-            for path in self._sealed.folder.of_month(month):
-                if path not in named:
-                    self._sealed.folder.remove(path)
+    def _written(self, month: Month) -> tuple[SealManifest, str, int] | None:
+        """The files of a month, for ``move_in``; None where it is sealed already."""
+        folder = self._sealed.folder
+        with self._database.read() as connection:
+            state = _state(connection, month)
+            if seal_of(connection, month) is not None:
+                return None
+            wrong = verification.verify(connection, month)
+            if wrong:
+                raise SealRefused(month, [f"{finding.subject}: {finding.detail}" for finding in wrong])
+            refuse_others(connection, folder, month)
+            with folder.drafts(month) as drafts:
+                return _sealed_files(connection, self._sealed, drafts, month, state)
+
+    def _swept(self, month: Month) -> tuple[str, ...]:
+        """See ``seal_sweep.swept``. Nobody registers files in between."""
+        with self._database.write(_RETENTION) as connection:
+            return swept(connection, self._sealed.folder, month)
 
     def _manifest(self, connection: Connection, month: Month) -> SealManifest:
         sha256 = sealed_months(connection).get(month)

@@ -48,6 +48,7 @@ from gpucost.ledger.db.tables import (
     WINDOW_VERSION,
 )
 from gpucost.ledger.sealed.seal_folder import changed_files
+from gpucost.ledger.sealed.seal_sweep import unnamed_files
 from gpucost.ledger.sealed.sealed_reader import SealedStore, sealed_months
 from gpucost.ledger.usage import day_sums, reader, rollups
 from gpucost.ledger.usage.lines import totals
@@ -141,8 +142,8 @@ def _month(connection: Connection, month: Month, closed: Any) -> Iterator[Verify
 
 
 def verify_seal(connection: Connection, month: Month, sealed: SealedStore | None) -> Iterator[VerifyFinding]:
-    """Findings about the moves of a month into files: their chain, what the database keeps of the month, and
-    every file, by its hash."""
+    """Findings about the moves of a month into files: their chain, what the database keeps of the month,
+    every file, by its hash, and files that no list names."""
     started = connection.execute(select(SEAL_BEGUN.c.seq, SEAL_BEGUN.c.month))
     begun = {(seq, name) for seq, name in started}
     previous = ""
@@ -167,6 +168,9 @@ def verify_seal(connection: Connection, month: Month, sealed: SealedStore | None
             return
         for wrong in changed_files(folder, files):
             yield VerifyFinding(month, "sealed files", wrong)
+        for path in unnamed_files(connection, folder, month):
+            detail = f"{path} is in no list, and other programs count it: ledger seal {month} removes it"
+            yield VerifyFinding(month, "sealed files", detail)
 
 
 def _kept_beside(connection: Connection, month: Month) -> Iterator[VerifyFinding]:

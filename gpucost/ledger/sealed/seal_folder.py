@@ -25,6 +25,7 @@ from gpucost.domain.time import Month
 from gpucost.ledger.sealed.seal_schema import FORMAT, VERSION, check_version
 
 LAKE = "pip install 'gpucost[lake]' brings it"
+LISTS = "manifests/"
 _DRAFTS = ".gpucost-draft-"
 _CHUNK = 1 << 20
 _SHOWN = 60
@@ -68,7 +69,7 @@ class SealManifest:
 
 
 def manifest_path(month: Month, sha256: str) -> str:
-    return f"manifests/{month}-{sha256[:16]}.json"
+    return f"{LISTS}{month}-{sha256[:16]}.json"
 
 
 class SealFolder:

@@ -115,6 +115,8 @@ class RetentionLoop:
                 self._failed(done)
             else:
                 logger.info("%s", seal_message(done))
+                for reason in done.left:
+                    logger.warning("%s", left_message(reason))
             if self._wait(0):
                 return
         forgotten = self._retaining.forget()
@@ -157,6 +159,11 @@ def seal_message(seal: MonthSeal) -> str:
     files = f"{seal.files:,} file" + "s" * (seal.files != 1)
     lines = f"{seal.lines:,} usage line" + "s" * (seal.lines != 1)
     return f"{seal.month} sealed: {lines} in {files} of {seal.size / 2**20:,.1f} MiB; digest {seal.digest}"
+
+
+def left_message(reason: str) -> str:
+    """What is to be done about a file that no list names and that could not be removed."""
+    return f"in no list of sealed months, counted by other programs, and not to be removed now: {reason}"
 
 
 def planned(fold: MonthRollup) -> str:
