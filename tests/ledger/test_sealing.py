@@ -35,7 +35,7 @@ from gpucost.service.reporting.rendering import ReportFormat, render_month
 from gpucost.service.wiring.demo_month import DEMO_MONTH, LEDGER, DemoMonth
 from gpucost.service.wiring.ledger import build_reporting
 from tests.ledger import clones, test_scopes
-from tests.ledger.builders import CLUSTER, MONTH, NOW_MS, hour, ingest, line, random_rows
+from tests.ledger.builders import CLUSTER, MONTH, NOW_MS, hour, ingest, line, progress, random_rows
 from tests.ledger.tampering import tamper
 from tests.ledger.test_folding import assess, close, fill
 from tests.support.ledgers import Prepare, new_ledger
@@ -248,6 +248,24 @@ def test_reports_are_the_same_bytes(tmp_path: Path) -> None:
         before = reports()
         ledger.seal(MONTH, author="ann")
         assert reports() == before
+
+
+@pytest.mark.parametrize("counts", ["in files", "in the database"])
+def test_a_job_that_counts_in_one_store_held_in_both(tmp_path: Path, counts: str) -> None:
+    """What it held without counting is the cost of nothing, wherever it lies."""
+    with Ledger.open(
+        new_ledger(tmp_path / "ledger.db"), now=lambda: NOW_MS, sealed=str(tmp_path / "sealed")
+    ) as ledger:
+        for window in (hour(742), hour(743), hour(0, LATER)):
+            is_counted = (counts == "in files") == (window.end_ms <= MONTH.window.end_ms)
+            steps = progress(("pod-1", window, "steps", 10.0)) if is_counted else None
+            ingest(ledger, window, line(window), progress=steps)
+        ledger.close_month(MONTH, author="ann", min_coverage=Fraction(0), reason="enough")
+        both = Window(hour(742).start_ms, hour(0, LATER).end_ms)
+        before = [shown(ledger.progress(EVERYTHING, both, uid)) for uid in ("job-1", None)]
+        ledger.seal(MONTH, author="ann")
+        assert [shown(ledger.progress(EVERYTHING, both, uid)) for uid in ("job-1", None)] == before
+        assert ledger.progress(EVERYTHING, both)["held_board_ms"].tolist() == [3 * HOUR_MS]
 
 
 def test_a_folded_month_is_sealed_as_it_is(opened: Ledger) -> None:

@@ -1,4 +1,4 @@
-"""Several processes and several ledgers at the same sealed months: no line is lost, and no file of another."""
+"""Several processes and several ledgers at the same sealed months: nothing of either is lost."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 
 from gpucost.domain.errors import LedgerConflict
 from gpucost.domain.scope import EVERYTHING
+from gpucost.domain.time import Month
 from gpucost.ledger.ledger import Ledger
 from gpucost.ledger.sealed.seal_folder import SealFolder
 from tests.ledger.builders import MONTH, NOW_MS, hour, ingest, random_rows
@@ -90,10 +91,10 @@ def test_an_unseal_removes_no_file_of_a_seal_that_came_after_it(
     before, swept = teams(one), Ledger._swept
     one.seal(MONTH, author="ann")
 
-    def sealed_between(ledger: Ledger, month: object) -> tuple[str, ...]:
+    def sealed_between(ledger: Ledger, month: Month) -> tuple[str, ...]:
         monkeypatch.setattr(Ledger, "_swept", swept)
-        other.seal(MONTH, author="ben")
-        return swept(ledger, MONTH)
+        other.seal(month, author="ben")
+        return swept(ledger, month)
 
     monkeypatch.setattr(Ledger, "_swept", sealed_between)
     one.unseal(MONTH, author="ann")

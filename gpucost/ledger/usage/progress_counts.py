@@ -49,19 +49,19 @@ def progress(
     if job_uid is not None:
         check_text("job_uid", job_uid)
     read = [_of_row(row) for row in connection.execute(_readings(scope, window, job_uid))]
-    uids = [job_uid] if job_uid is not None else sorted({reading[1][-1] for reading in read})
+    span = sealed.span(connection, window, scope.clusters)
+    if span is not None:
+        read += [(row[0], tuple(row[1:7]), *row[7:]) for row in span.progress(job_uid)]
+    # A job may have counted in one of the two stores, and held in both.
+    uids = sorted({reading[1][-1] for reading in read}) if job_uid is None or not read else [job_uid]
     held: list[_Held] = []
-    for chunk in chunked(uids if read else []):
+    for chunk in chunked(uids):
         held += [
             (row[0], tuple(row[1:7]), int(row[7]), int(row[8]), int(row[9]))
             for row in connection.execute(_of_jobs(scope, window, chunk))
         ]
-    span = sealed.span(connection, window, scope.clusters)
-    if span is not None:
-        found = [(row[0], tuple(row[1:7]), *row[7:]) for row in span.progress(job_uid)]
-        read += found
-        uids = [job_uid] if job_uid is not None else sorted({reading[1][-1] for reading in found})
-        held += [(row[0], tuple(row[1:7]), *row[7:]) for row in span.held_by_window(uids)] if found else []
+    if span is not None and uids:
+        held += [(row[0], tuple(row[1:7]), *row[7:]) for row in span.held_by_window(uids)]
     return _frame(scope, read, held)
 
 
