@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import sys
@@ -409,6 +410,7 @@ def test_files_of_a_seal_that_was_killed_are_removed_by_the_next(opened: Ledger,
     for path in (*stray, draft, other):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"half of it")
+    os.utime(draft.parent, (0, 0))
     opened.seal(MONTH, author="ann")
     assert not any(path.exists() for path in (*stray, draft))
     assert other.exists()

@@ -150,3 +150,33 @@ def test_what_cannot_be_removed_is_named(tmp_path: Path) -> None:
         assert files(tmp_path / "sealed") == set()
         stray.rmdir()
         assert ledger.unseal(MONTH, author="ann").left == ()
+
+
+def test_two_seals_of_a_month_at_once(pair: tuple[Ledger, Ledger], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second does not touch the drafts of the first, which says that it came too late."""
+    one, other = pair
+    before, placed = teams(one), SealFolder.put
+
+    def sealed_between(folder: SealFolder, draft: Path, path: str) -> None:
+        monkeypatch.setattr(SealFolder, "put", placed)
+        other.seal(MONTH, author="ben")
+        placed(folder, draft, path)
+
+    monkeypatch.setattr(SealFolder, "put", sealed_between)
+    with pytest.raises(LedgerConflict, match="2026-10 was folded or sealed while it was being sealed"):
+        one.seal(MONTH, author="ann")
+    assert one.seal(MONTH, author="ann").author == "ben"
+    assert (teams(one), one.verify()) == (before, ())
+
+
+def test_drafts_of_a_process_that_was_killed_are_removed(tmp_path: Path) -> None:
+    folder = SealFolder(str(tmp_path))
+    drafts = [tmp_path / f".gpucost-draft-2026-10-{name}" for name in ("killed", "just-made")]
+    for path in drafts:
+        path.mkdir()
+    (drafts[0] / "lock").touch()
+    with folder.drafts(MONTH) as mine:
+        assert sorted(tmp_path.iterdir()) == sorted((drafts[1], mine))
+        with SealFolder(str(tmp_path)).drafts(MONTH) as others:
+            assert sorted(tmp_path.iterdir()) == sorted((drafts[1], mine, others))
+    assert list(tmp_path.iterdir()) == [drafts[1]]

@@ -7,14 +7,16 @@ its own SHA-256 stands in the ledger.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -27,6 +29,8 @@ from gpucost.ledger.sealed.seal_schema import FORMAT, VERSION, check_version
 LAKE = "pip install 'gpucost[lake]' brings it"
 LISTS = "manifests/"
 _DRAFTS = ".gpucost-draft-"
+_LOCK = "lock"
+_OLD_S = 86_400
 _CHUNK = 1 << 20
 _SHOWN = 60
 
@@ -153,22 +157,32 @@ class SealFolder:
 
     @contextmanager
     def drafts(self, month: Month) -> Iterator[Path]:
-        """A folder for files that are not whole yet: on the same disk as where they go, or a temporary one.
-        What a killed process left of the same month is removed."""
-        if self.is_local:
-            home = Path(self._root) / f"{_DRAFTS}{month}"
-            shutil.rmtree(home, ignore_errors=True)
-            try:
-                home.mkdir(parents=True)
-            except OSError as error:
-                why = f"no file can be written in the folder {self._root}: {error.strerror}"
-                raise LedgerUnavailable(f"ledger.sealed: {why}") from error
-        else:
-            home = Path(tempfile.mkdtemp(prefix="gpucost-seal-"))
+        """A folder for files that are not whole yet, of this process alone: on the same disk as where they
+        go, or a temporary one. What killed processes left of the same month is removed."""
+        try:
+            home, lock = self._draft(month)
+        except OSError as error:
+            why = f"no file can be written in the folder {self._root}: {error.strerror}"
+            raise LedgerUnavailable(f"ledger.sealed: {why}") from error
         try:
             yield home
         finally:
             shutil.rmtree(home, ignore_errors=True)
+            os.close(lock)
+
+    def _draft(self, month: Month) -> tuple[Path, int]:
+        """It is locked for as long as this process lives: the lock tells it from one that was left behind."""
+        place = Path(self._root) if self.is_local else Path(tempfile.gettempdir())
+        place.mkdir(parents=True, exist_ok=True)
+        _clear_drafts(place, month)
+        while True:
+            home = Path(tempfile.mkdtemp(prefix=f"{_DRAFTS}{month}-", dir=place))
+            lock = os.open(home / _LOCK, os.O_CREAT | os.O_RDWR, 0o600)
+            with suppress(OSError):  # a file system without locks: drafts are then never removed
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            if os.fstat(lock).st_nlink:
+                return home, lock
+            os.close(lock)  # another process removed it before it was locked
 
     @contextmanager
     def _errors(self, path: str) -> Iterator[None]:
@@ -199,6 +213,19 @@ class SealedMonth:
         if hashlib.sha256(content).hexdigest() != self._sha256:
             raise LedgerDamaged(f"{self._folder.address(path)} was changed: the ledger has {self._sha256}")
         return SealManifest.decoded(content, self._folder.address(path))
+
+
+def _clear_drafts(place: Path, month: Month) -> None:
+    """Removes drafts of a month that no process has locked, and old ones of a release that locked none."""
+    for home in place.glob(f"{_DRAFTS}{month}*"):
+        with suppress(OSError):
+            if not (home / _LOCK).exists():
+                if time.time() - home.stat().st_mtime > _OLD_S:
+                    shutil.rmtree(home, ignore_errors=True)
+                continue
+            with (home / _LOCK).open("r+b") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(home, ignore_errors=True)
 
 
 def changed_files(folder: SealFolder, files: Sequence[SealedFile]) -> Iterator[str]:
