@@ -1,19 +1,22 @@
-"""Several processes and several ledgers at the same sealed months: nothing of either is lost."""
+"""Sealed months that several processes or ledgers are at, and disks that fail: nothing is lost."""
 
 from __future__ import annotations
 
+import resource
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
-from gpucost.domain.errors import LedgerConflict
+from gpucost.domain.errors import LedgerConflict, LedgerUnavailable
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import Month
 from gpucost.ledger.ledger import Ledger
 from gpucost.ledger.sealed.seal_folder import SealFolder
+from gpucost.ledger.sealed.seal_writer import write_days
 from tests.ledger.builders import MONTH, NOW_MS, hour, ingest, random_rows
 from tests.support.ledgers import Prepare, new_ledger
 
@@ -180,3 +183,27 @@ def test_drafts_of_a_process_that_was_killed_are_removed(tmp_path: Path) -> None
         with SealFolder(str(tmp_path)).drafts(MONTH) as others:
             assert sorted(tmp_path.iterdir()) == sorted((drafts[1], mine, others))
     assert list(tmp_path.iterdir()) == [drafts[1]]
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """Files of this process cannot grow beyond a thousand bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_is_named_by_its_setting(tmp_path: Path) -> None:
+    said = rf"ledger\.sealed: no file can be written in the folder {tmp_path}/sealed: File too large"
+    with other_ledger(tmp_path, 1) as ledger:
+        with pytest.raises(LedgerUnavailable, match=said), full_disk():
+            ledger.seal(MONTH, author="ann")
+        assert (ledger.sealed(MONTH), files(tmp_path / "sealed")) == (None, set())
+        ledger.seal(MONTH, author="ann")
+        [lines] = (tmp_path / "sealed" / "lines" / "month=2026-10").iterdir()
+        # The sums of days are read and written in one pass: it is the writing that fails.
+        with pytest.raises(LedgerUnavailable, match=said), full_disk():
+            write_days(ledger._sealed, "days", lines, tmp_path / "days.parquet")

@@ -133,13 +133,14 @@ class SealFolder:
     def put(self, draft: Path, path: str) -> None:
         """Move a whole file to its place."""
         target = f"{self._root}/{path}"
-        with self._errors(path):
-            if self.is_local:
+        if self.is_local:
+            with self.writing():
                 Path(target).parent.mkdir(parents=True, exist_ok=True)
                 _synced(draft)
                 draft.replace(target)
                 _synced(Path(target).parent)
-            else:
+        else:
+            with self._errors(path):
                 self._files.put_file(str(draft), target)
 
     def remove(self, path: str) -> None:
@@ -159,16 +160,26 @@ class SealFolder:
     def drafts(self, month: Month) -> Iterator[Path]:
         """A folder for files that are not whole yet, of this process alone: on the same disk as where they
         go, or a temporary one. What killed processes left of the same month is removed."""
-        try:
+        with self.writing():
             home, lock = self._draft(month)
-        except OSError as error:
-            why = f"no file can be written in the folder {self._root}: {error.strerror}"
-            raise LedgerUnavailable(f"ledger.sealed: {why}") from error
         try:
-            yield home
+            with self.writing():
+                yield home
         finally:
             shutil.rmtree(home, ignore_errors=True)
             os.close(lock)
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """What a disk refuses while files are written, as the ledger's error."""
+        try:
+            yield
+        except OSError as error:
+            place = self._root if self.is_local else tempfile.gettempdir()
+            why = error.strerror if error.errno is None else os.strerror(error.errno)
+            raise LedgerUnavailable(
+                f"ledger.sealed: no file can be written in the folder {place}: {why or error}"
+            ) from error
 
     def _draft(self, month: Month) -> tuple[Path, int]:
         """It is locked for as long as this process lives: the lock tells it from one that was left behind."""

@@ -241,7 +241,8 @@ def write_days(store: SealedStore, table: str, lines: Path, path: Path) -> int:
         f"SELECT {days}, {', '.join(map(quoted, keys))}, {sums} FROM {source} GROUP BY ALL "
         f"ORDER BY {', '.join(f'{quoted(name)} NULLS FIRST' for name in order)}"
     )
-    with store.cursor() as cursor:
+    # A disk that is full is no damage of what is read.
+    with store.cursor() as cursor, store.folder.writing():
         reader: Any = cursor.sql(statement).to_arrow_reader(GROUP_ROWS)
         parts = (
             cast_table(table, dict(zip(batch.schema.names, batch.columns, strict=True))) for batch in reader
