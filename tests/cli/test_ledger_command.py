@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from fractions import Fraction
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from gpucost.access.principal import AccessRole
 from gpucost.cli.application import app
 from gpucost.domain.errors import InputError, LedgerUnavailable
 from gpucost.domain.scope import EVERYTHING
-from gpucost.domain.time import DAY_MS, Window
+from gpucost.domain.time import DAY_MS, Month, Window
 from gpucost.ledger.db.database import LedgerDatabase
 from gpucost.ledger.ledger import Ledger
 from gpucost.service.ingest.retention_loop import RetentionLoop, RetentionRun
@@ -288,6 +289,38 @@ def test_prune_seals_what_is_due(url: str, tmp_path: Path, monkeypatch: pytest.M
     assert "sealed" not in run("prune").output
 
 
+def in_the_way(folder: Path) -> None:
+    """Another ledger's list of October in the folder: October cannot be sealed into it."""
+    content = b'{"month_digest": "of another ledger"}'
+    (folder / "manifests").mkdir(parents=True)
+    (folder / "manifests" / f"2026-10-{sha256(content).hexdigest()[:16]}.json").write_bytes(content)
+
+
+def test_a_month_that_cannot_be_sealed_holds_up_nothing(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later, folder, status = Month(2026, 11), tmp_path / "sealed", LoopStatus()
+    fill(url)
+    in_the_way(folder)
+    wanted = RetentionSettings.model_validate({"seal": "30d", "detail": "0"})
+    with Ledger.open(url, now=lambda: NOW_MS, sealed=str(folder)) as ledger:
+        ingest(ledger, hour(0, later), line(hour(0, later)))
+        ledger.close_month(later, author="ann", min_coverage=Fraction(0), reason="an hour")
+        retaining = RetentionRun(ledger, wanted, lambda: NOW_MS + 300 * DAY_MS)
+        RetentionLoop(retaining, status, wait=lambda _: False).turn()
+        assert ledger.sealed_months() == (later,)
+        assert status.other_errors() == {"LedgerConflict": 1}
+    monkeypatch.setenv("GPUCOST_RETENTION__SEAL", "30d")
+    monkeypatch.setenv("GPUCOST_LEDGER__SEALED", str(folder))
+    said = run("prune", code=4).output
+    assert "ledger.sealed: another ledger has sealed 2026-10 into the same folder" in said
+    assert "forgotten: 0 resolved findings" in said
+    monkeypatch.setenv("GPUCOST_LEDGER__SEALED", "nosuch://bucket/sealed")
+    said = run("prune", code=2).output
+    assert "ledger.sealed: 'nosuch://bucket/sealed' is not allowed" in said
+    assert "forgotten: 0 resolved findings" in said
+
+
 def test_detail_is_kept_for_ever_where_that_is_wanted(url: str) -> None:
     fill(url)
     with Ledger.open(url, now=lambda: NOW_MS) as ledger:
@@ -349,5 +382,10 @@ def test_seal_verify_and_unseal(url: str, tmp_path: Path, monkeypatch: pytest.Mo
     )
     assert "stays as it is, for it does not verify" in run("unseal", "2026-10", code=4).output
     file.write_bytes(content)
+    stray = file.with_name("days-x-0.parquet")
+    stray.mkdir()
+    assert f"{file.parent.relative_to(tmp_path / 'sealed')}/days-x-0.parquet" in run("verify", code=5).output
+    assert f"not to be removed now: sealed file {stray}" in run("seal", "2026-10").output
+    stray.rmdir()
     assert run("unseal", "2026-10").output == "2026-10 unsealed: 3 usage lines in the database again\n"
     assert "sealed" not in _said("month", "status", "2026-10")[1]

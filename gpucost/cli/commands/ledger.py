@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from gpucost.cli.terminal.context import CommandContext, context_of, now_ms
-from gpucost.cli.terminal.exit_codes import ExitCode, complain, fields_as
-from gpucost.domain.errors import LedgerDamaged, LedgerError, LedgerUnavailable
+from gpucost.cli.terminal.exit_codes import ExitCode, code_of, complain, fields_as
+from gpucost.domain.errors import GpuCostError, LedgerDamaged, LedgerError, LedgerUnavailable
 from gpucost.domain.time import SECOND_MS, Month, parse_duration
 
 if TYPE_CHECKING:
     from gpucost.ledger.retention.backup import BackupCheck
+    from gpucost.service.ingest.retention_loop import RetentionRun
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -154,50 +155,72 @@ def prune(
 ) -> None:
     """Fold closed months that are older than retention.detail, seal those older than retention.seal, and
     forget findings that were resolved longer ago than retention.findings: what gpucost serve does once a day.
-    Exit code 5 when a month does not verify: it stays as it is."""
+    A month that fails stays as it is, and the rest is done. Exit code 5 when one does not verify, 4 for other
+    errors of the ledger."""
     from gpucost.cli.commands.month import user
     from gpucost.ledger.db.records import FoldRefused, SealRefused
-    from gpucost.service.ingest.retention_loop import (
-        RetentionRun,
-        fold_message,
-        forgotten_words,
-        planned,
-        seal_message,
-    )
+    from gpucost.service.ingest.retention_loop import RetentionRun
 
-    context = context_of(ctx)
-    refused = 0
+    context, failed = context_of(ctx), list[ExitCode]()
     with context.ledger() as ledger:
         retaining = RetentionRun(ledger, context.settings.retention, now_ms)
-        due = retaining.foldable()
-        if not due:
-            typer.echo("no closed month is old enough to be folded")
-        for plan in due if dry_run else ():
-            typer.echo(planned(plan))
-        for done in () if dry_run else retaining.fold(author or user()):
-            if isinstance(done, FoldRefused):
-                refused += 1
-                complain(str(done))
-            else:
-                typer.echo(fold_message(done))
-        for month in retaining.sealable() if dry_run else ():
-            typer.echo(f"{month} would be sealed")
-        for moved in () if dry_run else retaining.seal(author or user()):
-            if isinstance(moved, SealRefused):
-                refused += 1
-                complain(str(moved))
-            else:
-                typer.echo(seal_message(moved))
-                _say_left(moved.left)
-        would_be = "would be forgotten" if dry_run else "forgotten"
-        typer.echo(f"{would_be}: {forgotten_words(retaining.forget(dry_run=dry_run))}")
+        for error in _retained(retaining, author or user(), dry_run=dry_run):
+            complain(str(error))
+            refused = isinstance(error, FoldRefused | SealRefused)
+            failed.append(ExitCode.VERIFICATION if refused else code_of(error))
         if vacuum and not dry_run:
             ledger.vacuum()
         free = ledger.free_bytes()
         if free is not None:
             typer.echo(f"room in the file for new lines: {free / 2**20:,.1f} MiB")
-    if refused:
-        raise typer.Exit(ExitCode.VERIFICATION)
+    if failed:
+        # What a person must look at first: a month that was changed behind the ledger's back.
+        raise typer.Exit(max(failed))
+
+
+def _retained(retaining: RetentionRun, author: str, *, dry_run: bool) -> Iterator[GpuCostError]:
+    """Does what is due, and says it; every failure. None holds up what comes after it."""
+    for step in (_fold_due, _seal_due, _forget_old):
+        try:
+            yield from step(retaining, author, dry_run)
+        except GpuCostError as error:
+            yield error
+
+
+def _fold_due(retaining: RetentionRun, author: str, dry_run: bool) -> Iterator[GpuCostError]:
+    from gpucost.service.ingest.retention_loop import fold_message, planned
+
+    due = retaining.foldable()
+    if not due:
+        typer.echo("no closed month is old enough to be folded")
+    for plan in due if dry_run else ():
+        typer.echo(planned(plan))
+    for done in () if dry_run else retaining.fold(author):
+        if isinstance(done, LedgerError):
+            yield done
+        else:
+            typer.echo(fold_message(done))
+
+
+def _seal_due(retaining: RetentionRun, author: str, dry_run: bool) -> Iterator[GpuCostError]:
+    from gpucost.service.ingest.retention_loop import seal_message
+
+    for month in retaining.sealable() if dry_run else ():
+        typer.echo(f"{month} would be sealed")
+    for done in () if dry_run else retaining.seal(author):
+        if isinstance(done, LedgerError):
+            yield done
+        else:
+            typer.echo(seal_message(done))
+            _say_left(done.left)
+
+
+def _forget_old(retaining: RetentionRun, _author: str, dry_run: bool) -> Iterator[GpuCostError]:
+    from gpucost.service.ingest.retention_loop import forgotten_words
+
+    would_be = "would be forgotten" if dry_run else "forgotten"
+    typer.echo(f"{would_be}: {forgotten_words(retaining.forget(dry_run=dry_run))}")
+    yield from ()
 
 
 SealMonth = Annotated[str, typer.Argument(metavar="MONTH", help="A closed month, such as 2026-10.")]

@@ -72,9 +72,7 @@ def reported(debug: bool) -> Iterator[None]:
             traceback.print_exc()
         # Who has the ledger itself sees every team.
         complain(error.whole if isinstance(error, ChargesChanged) else str(error))
-        raise typer.Exit(
-            next((code for kind, code in _CODES if isinstance(error, kind)), ExitCode.UNEXPECTED)
-        ) from None
+        raise typer.Exit(code_of(error)) from None
     except BrokenPipeError:
         # The reader has closed the pipe (``| head``). Nothing more can be written to stdout.
         sys.stdout = None
@@ -89,6 +87,11 @@ def reported(debug: bool) -> Iterator[None]:
             traceback.print_exc()
         complain(f"unexpected {type(error).__name__}: {error}; {_REPORT}")
         raise typer.Exit(ExitCode.UNEXPECTED) from None
+
+
+def code_of(error: GpuCostError) -> ExitCode:
+    """What a command ends with that fails with this error."""
+    return next((code for kind, code in _CODES if isinstance(error, kind)), ExitCode.UNEXPECTED)
 
 
 @contextmanager

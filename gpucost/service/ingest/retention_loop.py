@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from gpucost.domain.errors import LedgerError
 from gpucost.domain.time import DAY_MS, MINUTE_MS, SECOND_MS, Month
-from gpucost.ledger.db.records import FoldRefused, MonthRollup, MonthSeal, PruningResult, SealRefused
+from gpucost.ledger.db.records import MonthRollup, MonthSeal, PruningResult
 from gpucost.ledger.ledger import Ledger
 from gpucost.ledger.retention.rollup import DayAddedUp
 from gpucost.service.ingest.status import LoopStatus
@@ -36,12 +36,12 @@ class RetentionRun:
         kept_ms = milliseconds(self.settings.detail)
         return self.ledger.foldable(self.now() - kept_ms) if kept_ms else ()
 
-    def fold(self, author: str = AUTHOR) -> Iterator[MonthRollup | FoldRefused]:
-        """Roll up what is due, the oldest first; a month that does not verify stays, and the next follows."""
+    def fold(self, author: str = AUTHOR) -> Iterator[MonthRollup | LedgerError]:
+        """Roll up what is due, the oldest first; a month that fails stays as it is, and the next follows."""
         for plan in self.foldable():
             try:
                 yield self.ledger.fold(plan.month, author=author)
-            except FoldRefused as error:
+            except LedgerError as error:
                 yield error
 
     def sealable(self) -> tuple[Month, ...]:
@@ -49,13 +49,13 @@ class RetentionRun:
         kept_ms = milliseconds(self.settings.seal)
         return self.ledger.sealable(self.now() - kept_ms) if kept_ms else ()
 
-    def seal(self, author: str = AUTHOR) -> Iterator[MonthSeal | SealRefused]:
-        """Move what is due, the oldest first, each month in transactions of its own; a month that does not
-        verify stays, and the next follows."""
+    def seal(self, author: str = AUTHOR) -> Iterator[MonthSeal | LedgerError]:
+        """Move what is due, the oldest first, each month in transactions of its own; a month that fails stays
+        as it is, and the next follows."""
         for month in self.sealable():
             try:
                 yield self.ledger.seal(month, author=author)
-            except SealRefused as error:
+            except LedgerError as error:
                 yield error
 
     def forget(self, *, dry_run: bool = False) -> PruningResult:
@@ -90,9 +90,10 @@ class RetentionLoop:
             pause_ms = DAY_MS
 
     def turn(self) -> None:
-        """Every failure is logged and counted (gpucost_errors_total), and tried again the next day."""
-        self._guarded(self._daily)
-        self._guarded(self._retain)
+        """Every failure is logged and counted (gpucost_errors_total), and tried again the next day; it holds
+        up nothing that comes after it."""
+        for step in (self._daily, self._add_up_days, self._fold, self._seal, self._forget):
+            self._guarded(step)
 
     def _guarded(self, step: Callable[[], object]) -> None:
         try:
@@ -102,26 +103,6 @@ class RetentionLoop:
         except Exception as error:
             logger.exception("retention: unexpected error")
             self._status.failed(error)
-
-    def _retain(self) -> None:
-        self._add_up_days()
-        for each in self._retaining.fold():
-            if isinstance(each, FoldRefused):
-                self._failed(each)
-            else:
-                logger.info("%s", fold_message(each))
-        for done in self._retaining.seal():
-            if isinstance(done, SealRefused):
-                self._failed(done)
-            else:
-                logger.info("%s", seal_message(done))
-                for reason in done.left:
-                    logger.warning("%s", left_message(reason))
-            if self._wait(0):
-                return
-        forgotten = self._retaining.forget()
-        if forgotten != PruningResult(0, 0, 0, 0, 0):
-            logger.info("forgotten: %s", forgotten_words(forgotten))
 
     def _add_up_days(self) -> None:
         done = 0
@@ -133,6 +114,29 @@ class RetentionLoop:
                 break
         if done:
             logger.info("%s", days_added_up(done))
+
+    def _fold(self) -> None:
+        for each in self._retaining.fold():
+            if isinstance(each, LedgerError):
+                self._failed(each)
+            else:
+                logger.info("%s", fold_message(each))
+
+    def _seal(self) -> None:
+        for each in self._retaining.seal():
+            if isinstance(each, LedgerError):
+                self._failed(each)
+            else:
+                logger.info("%s", seal_message(each))
+                for reason in each.left:
+                    logger.warning("%s", left_message(reason))
+            if self._wait(0):
+                return
+
+    def _forget(self) -> None:
+        forgotten = self._retaining.forget()
+        if forgotten != PruningResult(0, 0, 0, 0, 0):
+            logger.info("forgotten: %s", forgotten_words(forgotten))
 
     def _failed(self, error: LedgerError) -> None:
         logger.error("retention: %s", error)
