@@ -368,7 +368,11 @@ def test_a_sealed_month_stays_closed(sealed: Ledger) -> None:
 
 def test_what_cannot_be_sealed_is_refused(tmp_path: Path) -> None:
     url = new_ledger(tmp_path / "ledger.db", with_a_live_month)
-    for place, refusal in (("", r"ledger\.sealed is not set"), ("nothing://there", r"ledger\.sealed: ")):
+    for place, refusal in (
+        ("", r"ledger\.sealed is not set"),
+        ("nothing://there", r"ledger\.sealed: "),
+        ("simplecache::s3://bucket/there", r"ledger\.sealed: .* allowed: a folder, or one URL"),
+    ):
         with (
             Ledger.open(url, now=lambda: NOW_MS, sealed=place) as nowhere,
             pytest.raises((LedgerError, InputError), match=refusal),
@@ -431,6 +435,24 @@ def test_an_object_store_is_the_same(opened: Ledger, tmp_path: Path) -> None:
         ledger.unseal(MONTH, author="ann")
         assert SealFolder(where).of_month(MONTH) == []
         assert differing(before, answers(ledger)) == []
+
+
+@pytest.mark.parametrize("place", ["{folder}/[prod]/a*b", "file://{folder}/a?b", "memory://{name}/[p]"])
+def test_signs_of_patterns_in_the_name_of_the_folder_are_no_patterns(tmp_path: Path, place: str) -> None:
+    """``axb`` would match ``a*b`` and ``a?b``, and ``p`` would ``[p]``."""
+    where = place.format(folder=tmp_path, name=uuid4().hex)
+    with Ledger.open(new_ledger(tmp_path / "l.db", filled), now=lambda: NOW_MS, sealed=where) as ledger:
+        before = shown(ledger.aggregate(EVERYTHING, MONTH.window, ["team", "pod"]))
+        ledger.seal(MONTH, author="ann")
+        for found in list(tmp_path.glob("**/a[*?]b")):
+            shutil.copytree(found, found.with_name("axb"))
+        assert shown(ledger.aggregate(EVERYTHING, MONTH.window, ["team", "pod"])) == before
+        assert ledger.verify_sealed(MONTH, deep=True) == ()
+        assert len(SealFolder(where).of_month(MONTH)) > 1
+        ledger.unseal(MONTH, author="ann")
+        assert SealFolder(where).of_month(MONTH) == []
+        left = [path for path in files(tmp_path) if path.suffix in (".parquet", ".json")]
+        assert not [path for path in left if "axb" not in path.parts]
 
 
 def test_files_are_the_same_out_of_either_database(

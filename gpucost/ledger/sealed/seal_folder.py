@@ -24,7 +24,7 @@ from typing import Any, Self
 
 from gpucost.domain.errors import InputError, LedgerDamaged, LedgerError, LedgerUnavailable
 from gpucost.domain.time import Month
-from gpucost.ledger.sealed.seal_schema import FORMAT, VERSION, check_version
+from gpucost.ledger.sealed.seal_schema import FORMAT, TABLES, VERSION, check_version
 
 LAKE = "pip install 'gpucost[lake]' brings it"
 LISTS = "manifests/"
@@ -85,6 +85,8 @@ class SealFolder:
             import fsspec
         except ImportError:
             raise LedgerError(f"sealed months need fsspec: {LAKE}") from None
+        if "::" in url:
+            raise InputError("ledger.sealed", url, "a folder, or one URL: no chain of URLs (::)")
         try:
             self._files, self._root = fsspec.core.url_to_fs(url)
         except (ImportError, ValueError) as error:
@@ -149,12 +151,14 @@ class SealFolder:
 
     def of_month(self, month: Month) -> list[str]:
         """Every file that lies there of a month, registered or not."""
-        found = []
-        with self._errors(str(month)):
-            for pattern in (f"*/month={month}/*", f"manifests/{month}-*"):
-                found += self._files.glob(f"{self._root}/{pattern}")
+        found = list[str]()
+        self._files.invalidate_cache()  # other processes write here
+        for folder in (*(f"{table}/month={month}" for table in TABLES), LISTS.rstrip("/")):
+            with self._errors(folder), suppress(FileNotFoundError):
+                found += self._files.ls(f"{self._root}/{folder}", detail=False)
         cut = len(self._root.rstrip("/")) + 1
-        return sorted(str(path)[cut:] for path in found)
+        begins = (*(f"{table}/month={month}/" for table in TABLES), f"{LISTS}{month}-")
+        return sorted(path for each in found if (path := str(each)[cut:]).startswith(begins))
 
     @contextmanager
     def drafts(self, month: Month) -> Iterator[Path]:

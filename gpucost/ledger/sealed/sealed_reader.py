@@ -7,6 +7,7 @@ bound parameter; names of columns come from the schema.
 
 from __future__ import annotations
 
+import glob
 import os
 import tempfile
 import threading
@@ -353,7 +354,8 @@ def relation(table: str, columns: str, paths: Mapping[int, Sequence[str]]) -> st
     null."""
     selects = []
     for version, files in sorted(paths.items()):
-        read = ", ".join("'" + path.replace("'", "''") + "'" for path in files)
+        # DuckDB takes *, ? and [ of a path for patterns.
+        read = ", ".join("'" + glob.escape(path).replace("'", "''") + "'" for path in files)
         listed = ", ".join(column.selected(version) for column in TABLES[table])
         selects.append(f"SELECT {listed} FROM read_parquet([{read}], hive_partitioning = false)")
     return f"(SELECT {columns} FROM ({' UNION ALL '.join(selects)}))"
