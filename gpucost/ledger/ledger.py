@@ -316,7 +316,7 @@ class Ledger(
         are of days and nothing is asked of nodes or pods. Raises InputError for an unknown dimension, and
         when an edge of ``window`` or of a step cuts a window of the ledger (named).
         """
-        with self._database.read() as connection:
+        with self._reading() as connection:
             return query.aggregate(
                 connection, scope, window, dims, filters or {}, step_ms, self._sealed, categories=categories
             )
@@ -328,7 +328,7 @@ class Ledger(
 
         Raises InputError when an edge of ``window`` cuts a window of the ledger (named).
         """
-        with self._database.read() as connection:
+        with self._reading() as connection:
             return capacity_rows.cells(connection, scope, window, self._sealed)
 
     def waste(
@@ -348,7 +348,7 @@ class Ledger(
         windows without an assessment (see ``assessed``) is unknown. Sorted by dims, step, order of Waste. A
         scope with teams sees their held time. Raises InputError as ``aggregate`` does.
         """
-        with self._database.read() as connection:
+        with self._reading() as connection:
             return waste_reader.waste(connection, scope, window, dims, filters or {}, step_ms, self._sealed)
 
     def job_window(self, scope: Scope, job_uid: str) -> Window | None:
@@ -367,7 +367,7 @@ class Ledger(
         ``amount`` (float64) is what its ``pods`` pods counted; ``counted_*`` is what all its pods held in
         the windows in which any did, ``held_board_ms`` what they held in all. Sorted by all of that.
         """
-        with self._database.read() as connection:
+        with self._reading() as connection:
             return progress_counts.progress(connection, scope, window, job_uid, self._sealed)
 
     def problems(self, scope: Scope, window: Window) -> tuple[DataProblem, ...]:
@@ -375,7 +375,7 @@ class Ledger(
 
         A scope with teams sees those about its own pods and jobs.
         """
-        with self._database.read() as connection:
+        with self._reading() as connection:
             return query.problems(connection, scope, window, self._sealed)
 
     def adjustments(self, scope: Scope, month: Month) -> tuple[Adjustment, ...]:
@@ -442,7 +442,7 @@ class Ledger(
         those that start at ``known`` (ms). For a caller that adds up the time of all teams as windows become
         final.
         """
-        with self._database.read() as connection:
+        with self._reading() as connection:
             return waste_reader.final_waste(connection, cluster, known, most, self._sealed)
 
     def rates(self, rate_ids: Collection[str]) -> dict[str, Rate]:

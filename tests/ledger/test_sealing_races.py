@@ -8,15 +8,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from gpucost.domain.errors import LedgerConflict, LedgerUnavailable
+from gpucost.domain.errors import LedgerConflict, LedgerDamaged, LedgerUnavailable
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import Month
 from gpucost.ledger.ledger import Ledger
 from gpucost.ledger.sealed.seal_folder import SealFolder
 from gpucost.ledger.sealed.seal_writer import write_days
+from gpucost.ledger.sealed.sealed_reader import SealedSpan
 from tests.ledger.builders import MONTH, NOW_MS, hour, ingest, random_rows
 from tests.support.ledgers import Prepare, new_ledger
 
@@ -183,6 +185,29 @@ def test_drafts_of_a_process_that_was_killed_are_removed(tmp_path: Path) -> None
         with SealFolder(str(tmp_path)).drafts(MONTH) as others:
             assert sorted(tmp_path.iterdir()) == sorted((drafts[1], mine, others))
     assert list(tmp_path.iterdir()) == [drafts[1]]
+
+
+@pytest.mark.postgres
+def test_a_read_of_a_month_that_is_unsealed_meanwhile_may_be_tried_again(
+    pair: tuple[Ledger, Ledger], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = pair
+    before, sums = teams(one), SealedSpan.sums
+    one.seal(MONTH, author="ann")
+
+    def unsealed_first(*given: Any) -> Any:
+        monkeypatch.setattr(SealedSpan, "sums", sums)
+        other.unseal(MONTH, author="ben")
+        return sums(*given)
+
+    monkeypatch.setattr(SealedSpan, "sums", unsealed_first)
+    with pytest.raises(LedgerUnavailable, match="while it was being read; try again"):
+        teams(one)
+    assert teams(one) == before
+    one.seal(MONTH, author="ann")
+    shutil.rmtree(tmp_path / "sealed" / "days")
+    with pytest.raises(LedgerDamaged, match="sealed files cannot be read"):
+        teams(one)
 
 
 @contextmanager

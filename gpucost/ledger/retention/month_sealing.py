@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import BigInteger, Connection, Row, case, cast, delete, func, insert, literal, select
 
-from gpucost.domain.errors import InputError, LedgerConflict, LedgerDamaged, LedgerError
+from gpucost.domain.errors import InputError, LedgerConflict, LedgerDamaged, LedgerError, LedgerUnavailable
 from gpucost.domain.time import Month
 from gpucost.ledger.db.audit_trail import SEALS, UNSEALS, seal_detail
 from gpucost.ledger.db.database import LedgerDatabase
@@ -75,6 +76,11 @@ def _last(connection: Connection, month: Month) -> Row[Any] | None:
     """The last seal or unseal of a month."""
     statement = select(MONTH_SEAL).where(S.month == str(month)).order_by(S.seq.desc()).limit(1)
     return connection.execute(statement).one_or_none()
+
+
+def _moves(connection: Connection) -> int:
+    """How many seals and unseals there were."""
+    return int(connection.execute(select(func.count()).select_from(MONTH_SEAL)).scalar_one())
 
 
 def seal_of(connection: Connection, month: Month) -> MonthSeal | None:
@@ -405,6 +411,21 @@ class SealingStore:
             return ()
         except SealRefused as error:
             return (VerifyFinding(month, str(month), str(error)),)
+
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        """A read that may need sealed files. Raises LedgerUnavailable where they are gone because a month was
+        unsealed since the read began."""
+        with self._database.read() as connection:
+            try:
+                yield connection
+            except LedgerDamaged as error:
+                with self._database.read() as later:
+                    if _moves(later) == _moves(connection):
+                        raise
+                raise LedgerUnavailable(
+                    "a month was moved into files or back while it was being read; try again"
+                ) from error
 
     def _written(self, month: Month) -> tuple[SealManifest, str, int] | None:
         """The files of a month, for ``move_in``; None where it is sealed already."""
