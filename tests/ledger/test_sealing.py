@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import stat
 import sys
 from collections.abc import Callable, Iterator
 from fractions import Fraction
@@ -326,6 +327,24 @@ def test_a_folder_that_cannot_be_made_is_named_by_its_setting(tmp_path: Path) ->
     store = SealFolder(str(there))
     with pytest.raises(LedgerError, match=r"ledger\.sealed: no file can be written in the folder .*a-file"):
         store.drafts(MONTH).__enter__()
+
+
+@pytest.mark.parametrize(
+    ("made", "folder", "file"), [(None, 0o700, 0o600), (0o755, 0o750, 0o640), (0o2770, 0o2750, 0o640)]
+)
+def test_files_are_for_the_owner_and_the_group_that_the_folder_is_open_to(
+    tmp_path: Path, made: int | None, folder: int, file: int
+) -> None:
+    root = tmp_path / "sealed"
+    if made is not None:
+        root.mkdir()
+        root.chmod(made)
+    with Ledger.open(new_ledger(tmp_path / "l.db", filled), now=lambda: NOW_MS, sealed=str(root)) as ledger:
+        ledger.seal(MONTH, author="ann")
+    found = list(root.rglob("*"))
+    assert {stat.S_IMODE(path.stat().st_mode) for path in found if path.is_dir()} == {folder}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in found if path.is_file()} == {file}
+    assert stat.S_IMODE(root.stat().st_mode) == (made or folder)
 
 
 def test_what_the_database_keeps_of_a_sealed_month_is_checked(sealed: Ledger, tmp_path: Path) -> None:

@@ -137,7 +137,9 @@ class SealFolder:
         target = f"{self._root}/{path}"
         if self.is_local:
             with self.writing():
-                Path(target).parent.mkdir(parents=True, exist_ok=True)
+                self._make_folder(Path(target).parent)
+                with suppress(OSError):  # a file system without modes
+                    draft.chmod(0o600 | self._group_mode() & 0o040)
                 _synced(draft)
                 draft.replace(target)
                 _synced(Path(target).parent)
@@ -188,7 +190,7 @@ class SealFolder:
     def _draft(self, month: Month) -> tuple[Path, int]:
         """It is locked for as long as this process lives: the lock tells it from one that was left behind."""
         place = Path(self._root) if self.is_local else Path(tempfile.gettempdir())
-        place.mkdir(parents=True, exist_ok=True)
+        self._make_folder(place)
         _clear_drafts(place, month)
         while True:
             home = Path(tempfile.mkdtemp(prefix=f"{_DRAFTS}{month}-", dir=place))
@@ -198,6 +200,18 @@ class SealFolder:
             if os.fstat(lock).st_nlink:
                 return home, lock
             os.close(lock)  # another process removed it before it was locked
+
+    def _make_folder(self, path: Path) -> None:
+        """Folders for their owner alone, as a ledger's file is: lines have the names of all teams. The group
+        may look where the owner of the whole folder lets it."""
+        if not path.is_dir():
+            self._make_folder(path.parent)
+            path.mkdir(mode=0o700 | self._group_mode(), exist_ok=True)
+
+    def _group_mode(self) -> int:
+        """What the folder's group may do, but write."""
+        root = Path(self._root)
+        return root.stat().st_mode & 0o050 if root.is_dir() else 0
 
     @contextmanager
     def _errors(self, path: str) -> Iterator[None]:
