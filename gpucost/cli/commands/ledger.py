@@ -165,7 +165,7 @@ def prune(
     with context.ledger() as ledger:
         retaining = RetentionRun(ledger, context.settings.retention, now_ms)
         for error in _retained(retaining, author or user(), dry_run=dry_run):
-            complain(str(error))
+            complain(str(context.placed(error) if isinstance(error, LedgerError) else error))
             refused = isinstance(error, FoldRefused | SealRefused)
             failed.append(ExitCode.VERIFICATION if refused else code_of(error))
         if vacuum and not dry_run:

@@ -185,7 +185,7 @@ class CommandContext:
 
         Errors of the database name the setting and the place.
         """
-        from gpucost.service.wiring.ledger import ledger_place, open_ledger
+        from gpucost.service.wiring.ledger import open_ledger
 
         self.refuse_server(create=create)
         try:
@@ -195,10 +195,18 @@ class CommandContext:
             ):
                 yield ledger
         except LedgerError as error:
-            # Subclasses are refusals by name (a closed month, a conflict): the place adds nothing there.
-            if type(error) not in (LedgerError, LedgerDamaged, LedgerUnavailable):
+            if (placed := self.placed(error)) is error:
                 raise
-            raise type(error)(f"ledger.url {ledger_place(self.settings)}: {error}") from error
+            raise placed from error
+
+    def placed(self, error: LedgerError) -> LedgerError:
+        """An error of the ledger's database, with the setting and the place. Subclasses are refusals by name
+        (a closed month, a conflict): the place adds nothing there."""
+        from gpucost.service.wiring.ledger import ledger_place
+
+        if type(error) not in (LedgerError, LedgerDamaged, LedgerUnavailable):
+            return error
+        return type(error)(f"ledger.url {ledger_place(self.settings)}: {error}")
 
     def refuse_server(self, *, create: bool = False) -> None:
         """A user who is logged in would take another ledger's answer for the server's. Commands that fill a

@@ -28,7 +28,8 @@ def refuse_others(connection: Connection, folder: SealFolder, month: Month) -> N
     if theirs:
         raise LedgerConflict(
             f"ledger.sealed: another ledger has sealed {month} into the same folder "
-            f"({folder.address(manifest_path(month, theirs[0]))}): a folder is of one ledger, set another one"
+            f"({folder.address(manifest_path(month, theirs[0]))}): a folder is of one ledger, so set another "
+            "one, or move those files away"
         )
 
 
@@ -75,7 +76,12 @@ def _lists(
     closed = connection.execute(select(MONTH.c.digest).where(MONTH.c.month == str(month))).scalar()
     ours, theirs = list[str](), list[str]()
     for path in paths:
-        content = folder.content(path) if path.startswith(LISTS) else b""
+        if not path.startswith(LISTS):
+            continue
+        try:
+            content = folder.content(path)
+        except LedgerDamaged:  # another process has removed it since
+            continue
         sha256 = hashlib.sha256(content).hexdigest()
         if path == manifest_path(month, sha256):
             is_ours = sha256 in registered or json.loads(content).get("month_digest") == closed
