@@ -54,7 +54,6 @@ from gpucost.ledger.sealed.seal_folder import (
     table_path,
 )
 from gpucost.ledger.sealed.seal_schema import TABLES
-from gpucost.ledger.sealed.seal_sweep import refuse_others, swept
 from gpucost.ledger.sealed.sealed_reader import SealedStore, sealed_months
 from gpucost.ledger.usage import day_sums, months, reader
 from gpucost.ledger.usage.months import SUMS
@@ -118,6 +117,17 @@ def _state(connection: Connection, month: Month) -> tuple[str, str]:
     f = MONTH_FOLD.c
     folded = connection.execute(select(f.digest).where(f.month == str(month))).scalar_one_or_none()
     return info.digest, folded or ""
+
+
+def _refuse_others(connection: Connection, folder: SealFolder, month: Month) -> None:
+    """Raises LedgerConflict where another ledger has sealed the month into the same folder."""
+    _, theirs = verification.lists_of(connection, folder, month, folder.of_month(month))
+    if theirs:
+        raise LedgerConflict(
+            f"ledger.sealed: another ledger has sealed {month} into the same folder "
+            f"({folder.address(manifest_path(month, theirs[0]))}): a folder is of one ledger, so set another "
+            "one, or move those files away"
+        )
 
 
 class _MonthWriter:
@@ -248,7 +258,7 @@ def move_in(
         connection, month
     ):
         raise LedgerConflict(f"{month} was folded or sealed while it was being sealed; try again")
-    refuse_others(connection, folder, month)
+    _refuse_others(connection, folder, month)
     listing = SealedFile("", "", manifest_path(month, sha256), sha256, len(manifest.encoded()), 0)
     if any(changed_files(folder, (listing, *manifest.files))):
         raise LedgerConflict(
@@ -312,6 +322,26 @@ def move_out(
     found = verification.verify(connection, month)
     if found:
         raise SealRefused(month, [f"{finding.subject}: {finding.detail}" for finding in found])
+
+
+def _sweep(connection: Connection, folder: SealFolder, month: Month) -> tuple[str, ...]:
+    """Removes the files of a month that no list names; of each that could not be removed, why. The caller
+    holds the lock of whoever registers files: what is named here stays so until it ends."""
+    try:
+        found = verification.unnamed_files(connection, folder, month)
+    except LedgerError as error:
+        return (str(error),)
+    return tuple(_removed(folder, found))
+
+
+def _removed(folder: SealFolder, paths: Sequence[str]) -> Iterator[str]:
+    for path in paths:
+        try:
+            folder.remove(path)
+        except LedgerDamaged:  # it is gone already
+            continue
+        except LedgerError as error:
+            yield str(error)
 
 
 class _PutAway(Exception):
@@ -437,14 +467,14 @@ class SealingStore:
             wrong = verification.verify(connection, month)
             if wrong:
                 raise SealRefused(month, [f"{finding.subject}: {finding.detail}" for finding in wrong])
-            refuse_others(connection, folder, month)
+            _refuse_others(connection, folder, month)
             with folder.drafts(month) as drafts:
                 return _sealed_files(connection, self._sealed, drafts, month, state)
 
     def _swept(self, month: Month) -> tuple[str, ...]:
-        """See ``seal_sweep.swept``. Nobody registers files in between."""
+        """See ``_sweep``. Nobody registers files in between."""
         with self._database.write(_RETENTION) as connection:
-            return swept(connection, self._sealed.folder, month)
+            return _sweep(connection, self._sealed.folder, month)
 
     def _manifest(self, connection: Connection, month: Month) -> SealManifest:
         sha256 = sealed_months(connection).get(month)

@@ -7,6 +7,8 @@ digest agrees.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
@@ -16,7 +18,7 @@ from sqlalchemy.exc import DBAPIError
 
 from gpucost.contract.frames import LINE_MEASURES
 from gpucost.domain.buckets import Bucket
-from gpucost.domain.errors import LedgerError, LedgerUnavailable
+from gpucost.domain.errors import LedgerDamaged, LedgerError, LedgerUnavailable
 from gpucost.domain.time import Month, Window
 from gpucost.ledger.db.audit_trail import audited_months, trail
 from gpucost.ledger.db.digest import (
@@ -47,8 +49,13 @@ from gpucost.ledger.db.tables import (
     WINDOW_PROBLEM,
     WINDOW_VERSION,
 )
-from gpucost.ledger.sealed.seal_folder import changed_files
-from gpucost.ledger.sealed.seal_sweep import unnamed_files
+from gpucost.ledger.sealed.seal_folder import (
+    LISTS,
+    SealedMonth,
+    SealFolder,
+    changed_files,
+    manifest_path,
+)
 from gpucost.ledger.sealed.sealed_reader import SealedStore, sealed_months
 from gpucost.ledger.usage import day_sums, reader, rollups
 from gpucost.ledger.usage.lines import totals
@@ -171,6 +178,51 @@ def verify_seal(connection: Connection, month: Month, sealed: SealedStore | None
         for path in unnamed_files(connection, folder, month):
             detail = f"{path} is in no list, and other programs count it: ledger seal {month} removes it"
             yield VerifyFinding(month, "sealed files", detail)
+
+
+def unnamed_files(connection: Connection, folder: SealFolder, month: Month) -> tuple[str, ...]:
+    """The files of a month that no list names now: what a killed seal left, or an unseal could not remove,
+    and other programs would count. A folder is of one ledger; where it has lists of another one, they are
+    those that a list of ours names and none of theirs. Lists come last, so that it is known whose the others
+    are for as long as there are any."""
+    found = folder.of_month(month)
+    sha256 = sealed_months(connection).get(month)
+    kept = set[str]() if sha256 is None else _named(folder, month, sha256)
+    ours, theirs = lists_of(connection, folder, month, found)
+    mine = set(found)
+    if theirs:
+        mine = {path for each in ours for path in _named(folder, month, each)}
+        kept.update(path for each in theirs for path in _named(folder, month, each))
+    return tuple(sorted(mine.intersection(found) - kept, key=lambda path: (path.startswith(LISTS), path)))
+
+
+def lists_of(
+    connection: Connection, folder: SealFolder, month: Month, paths: Sequence[str]
+) -> tuple[list[str], list[str]]:
+    """The hashes of the lists among files of a month: of our own, and of those of other ledgers. One is ours
+    where it was registered, or is of the month as it was closed here; what is no whole list is nobody's."""
+    s = MONTH_SEAL.c
+    registered = set(connection.execute(select(s.manifest).where(s.month == str(month))).scalars())
+    closed = connection.execute(select(M.digest).where(M.month == str(month))).scalar()
+    ours, theirs = list[str](), list[str]()
+    for path in paths:
+        if not path.startswith(LISTS):
+            continue
+        try:
+            content = folder.content(path)
+        except LedgerDamaged:  # another process has removed it since
+            continue
+        sha256 = hashlib.sha256(content).hexdigest()
+        if path == manifest_path(month, sha256):
+            is_ours = sha256 in registered or json.loads(content).get("month_digest") == closed
+            (ours if is_ours else theirs).append(sha256)
+    return ours, theirs
+
+
+def _named(folder: SealFolder, month: Month, sha256: str) -> set[str]:
+    """A list, and the files that it names."""
+    manifest = SealedMonth(folder, month, sha256).manifest
+    return {manifest_path(month, sha256), *(file.path for file in manifest.files)}
 
 
 def _kept_beside(connection: Connection, month: Month) -> Iterator[VerifyFinding]:
