@@ -270,7 +270,8 @@ def verify(
     ] = False,
 ) -> None:
     """Compare every file of sealed months with the hash that the ledger has of it. Exit code 5 when one is
-    missing or was changed. gpucost month verify does the same, and checks everything else."""
+    missing or was changed, or lies there and is in no list. gpucost month verify does the same, and checks
+    everything else."""
     with context_of(ctx).ledger() as ledger, fields_as({"month": "MONTH"}):
         months = ledger.sealed_months() if month is None else (Month.parse(month),)
         found = [finding for each in months for finding in ledger.verify_sealed(each, deep=deep)]
