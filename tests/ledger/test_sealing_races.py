@@ -201,9 +201,21 @@ def test_a_read_of_a_month_that_is_unsealed_meanwhile_may_be_tried_again(
         return sums(*given)
 
     monkeypatch.setattr(SealedSpan, "sums", unsealed_first)
-    with pytest.raises(LedgerUnavailable, match="while it was being read; try again"):
+    with pytest.raises(LedgerUnavailable, match="while it was read; try again"):
         teams(one)
     assert teams(one) == before
+    sha256 = SealFolder.sha256
+    for verify in (one.verify, lambda: one.verify_sealed(MONTH)):
+        one.seal(MONTH, author="ann")
+
+        def unsealed_before(folder: SealFolder, path: str) -> tuple[str, int]:
+            monkeypatch.setattr(SealFolder, "sha256", sha256)
+            other.unseal(MONTH, author="ben")
+            return sha256(folder, path)
+
+        monkeypatch.setattr(SealFolder, "sha256", unsealed_before)
+        with pytest.raises(LedgerUnavailable, match="while it was read; try again"):
+            verify()
     one.seal(MONTH, author="ann")
     shutil.rmtree(tmp_path / "sealed" / "days")
     with pytest.raises(LedgerDamaged, match="sealed files cannot be read"):

@@ -359,7 +359,10 @@ class SealingStore:
     def verify(self, month: Month | None = None) -> tuple[VerifyFinding, ...]:
         """Recompute every digest of a month, or of all, from the lines themselves; empty when all agree."""
         with self._database.read() as connection:
-            return verification.verify(connection, month, self._sealed)
+            found = verification.verify(connection, month, self._sealed)
+            if found:
+                self._refuse_moved(connection)
+            return found
 
     def integrity(self) -> verification.IntegrityReport:
         """What the database itself finds wrong with its pages and indexes: SQLite's integrity and foreign key
@@ -429,6 +432,7 @@ class SealingStore:
         with self._database.read() as connection:
             found = tuple(verification.verify_seal(connection, month, self._sealed))
             if found:
+                self._refuse_moved(connection)
                 return found
             manifest = self._manifest(connection, month)
         if not deep:
@@ -449,13 +453,16 @@ class SealingStore:
         with self._database.read() as connection:
             try:
                 yield connection
-            except LedgerDamaged as error:
-                with self._database.read() as later:
-                    if _moves(later) == _moves(connection):
-                        raise
-                raise LedgerUnavailable(
-                    "a month was moved into files or back while it was being read; try again"
-                ) from error
+            except LedgerDamaged:
+                self._refuse_moved(connection)
+                raise
+
+    def _refuse_moved(self, connection: Connection) -> None:
+        """Raises LedgerUnavailable where a month was moved since ``connection`` began to read: what it missed
+        may be where it is now."""
+        with self._database.read() as later:
+            if _moves(later) != _moves(connection):
+                raise LedgerUnavailable("a month was moved into files or back while it was read; try again")
 
     def _written(self, month: Month) -> tuple[SealManifest, str, int] | None:
         """The files of a month, for ``move_in``; None where it is sealed already."""

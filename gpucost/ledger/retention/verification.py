@@ -168,6 +168,7 @@ def verify_seal(connection: Connection, month: Month, sealed: SealedStore | None
     if sealed is not None:
         try:
             folder, files = sealed.folder, sealed.month(month, manifest).manifest.files
+            unnamed = unnamed_files(connection, folder, month)
         except LedgerUnavailable:
             raise
         except LedgerError as error:
@@ -175,7 +176,7 @@ def verify_seal(connection: Connection, month: Month, sealed: SealedStore | None
             return
         for wrong in changed_files(folder, files):
             yield VerifyFinding(month, "sealed files", wrong)
-        for path in unnamed_files(connection, folder, month):
+        for path in unnamed:
             detail = f"{path} is in no list, and other programs count it: ledger seal {month} removes it"
             yield VerifyFinding(month, "sealed files", detail)
 
