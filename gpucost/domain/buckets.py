@@ -36,6 +36,8 @@ HOLDER_OF_BUCKET = {
     Bucket.UNAVAILABLE: UNAVAILABLE,
     Bucket.UNKNOWN: UNKNOWN,
 }
+HOLDERS_OF_NONE = frozenset(HOLDER_OF_BUCKET.values())
+"""Names in the place of a team's for what nobody held: no team pays what is booked for them."""
 
 # The team of a pod that no rule places: listed in reports, never dropped.
 NO_TEAM = "__no_team__"

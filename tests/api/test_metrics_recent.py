@@ -10,7 +10,9 @@ import pytest
 from gpucost.api.app import create_app
 from gpucost.api.server.services import PLAIN_BOOK
 from gpucost.attribution.teams import TeamRules
+from gpucost.charges.cell_charges import PLATFORM
 from gpucost.charges.policy_file import PolicyBook
+from gpucost.domain.buckets import UNALLOCATED
 from gpucost.domain.money import NANO
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, HOUR_MS, Month
@@ -154,5 +156,9 @@ def test_adjustments_of_the_last_month_are_in_the_currency_of_its_charges(tmp_pa
         paid = ("EUR", "2026-10", "vision")
         before = scrape(ledger, clock)["gpucost_team_month_charge"][paid]
         ledger.adjust(october, "vision", -2 * 10**9, 0, "a test", "ada", "OPS-1")
-        found = scrape(ledger, clock)["gpucost_team_month_charge"][paid]
-    assert found == pytest.approx(before - 1)
+        found = scrape(ledger, clock)["gpucost_team_month_charge"]
+        assert found[paid] == pytest.approx(before - 1)
+        # What is booked for idle GPUs is the platform's, not a team's.
+        ledger.adjust(october, UNALLOCATED, 4 * 10**9, 0, "a test", "ada", "OPS-2")
+        platform, again = (*paid[:2], PLATFORM), scrape(ledger, clock)["gpucost_team_month_charge"]
+    assert again == pytest.approx(found | {platform: found[platform] + 2})

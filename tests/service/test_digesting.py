@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 
 from gpucost.charges.policy_file import PolicyBook
+from gpucost.domain.buckets import UNALLOCATED
 from gpucost.domain.errors import InputError
 from gpucost.domain.money import NANO
 from gpucost.domain.scope import EVERYTHING
@@ -241,6 +242,7 @@ def test_an_adjustment_makes_a_month_news_again(sqlite_url: str) -> None:
 def test_notices_of_a_month_are_of_the_platform_and_of_every_team(filled: Ledger) -> None:
     close(filled)
     filled.adjust(Month(2026, 10), "green", -PRICE, 0, "outage", "eve", "T-1")
+    filled.adjust(Month(2026, 10), UNALLOCATED, PRICE, 0, "invoice", "eve", "T-2")
     [found] = due(NOW_MS, UTC_NINE, filled)
     notices = list(digesting(filled).notices(found))
     assert [notice.key for notice in notices] == [

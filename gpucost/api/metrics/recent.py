@@ -14,7 +14,7 @@ from prometheus_client.core import Metric
 from gpucost.api.server.metric_families import FamilySample, family, money
 from gpucost.api.server.services import ApiServices
 from gpucost.charges import cell_charges
-from gpucost.domain.buckets import OTHER_TEAMS, UNALLOCATED, Bucket
+from gpucost.domain.buckets import HOLDERS_OF_NONE, OTHER_TEAMS, UNALLOCATED, Bucket
 from gpucost.domain.money import NANO
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, HOUR_MS, SECOND_MS, Month, Window
@@ -214,7 +214,8 @@ class RecentFamilies:
         if kept is not None and adjustments:
             rate = adjustment_rate(closed_policy(kept), ledger.currency or "", month)
             for item in adjustments:
-                sums[item.team] += cell_charges.part(item.nano, rate)
+                payer = cell_charges.PLATFORM if item.team in HOLDERS_OF_NONE else item.team
+                sums[payer] += cell_charges.part(item.nano, rate)
         found = [((str(month), team), nano / NANO) for team, nano in sorted(sums.items())]
         fold = self._services.team_rows.fold
         yield money(m.TEAM_MONTH_CHARGE, fold(found, 1), ledger.currency if kept is None else kept.currency)

@@ -25,6 +25,7 @@ from gpucost.api.routes.service import index
 from gpucost.api.server.authentication import READERS, Reader, authenticate, require_role
 from gpucost.api.server.services import ApiServices, KnownServices, OneCluster, nothing_held
 from gpucost.charges.policy_file import PolicyBook
+from gpucost.domain.buckets import HOLDERS_OF_NONE
 from gpucost.domain.errors import ChargesChanged, InputError
 from gpucost.domain.scope import Scope
 from gpucost.domain.time import HOUR_MS, Month, iso
@@ -69,7 +70,8 @@ class MonthPayer:
 
 def payers(report: MonthReport) -> tuple[MonthPayer, ...]:
     """Every team of ``report`` that pays, held or was adjusted, the dearest first, ties by name."""
-    rows = {row.row.group["team"]: row for row in report.teams}
+    found_rows = ((row.row.group["team"], row) for row in report.teams)
+    rows = {team: row for team, row in found_rows if team not in HOLDERS_OF_NONE}
     pays: dict[str, int | None]
     if report.charges is None:
         pays = {team: row.adjusted.nano for team, row in rows.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpucost.domain.buckets import Waste
+from gpucost.domain.buckets import HOLDERS_OF_NONE, Waste
 from gpucost.domain.time import Month
 from gpucost.notify.compose.links import MessageLinks
 from gpucost.notify.compose.wording import (
@@ -78,13 +78,15 @@ def _summary(report: MonthReport) -> str:
     team, totals = _team(report), report.totals
     who = display.name(team) if team else "The teams"
     change = change_words(totals.change, _before(report))
+    of_teams = [each.nano for each in report.adjustments if each.team not in HOLDERS_OF_NONE]
+    of_none = sum(each.nano for each in report.adjustments) - sum(of_teams)  # the platform pays it
     what = f"used {amount(totals.held, report.currency)}"
     if report.charges is not None:
         paid = _paid(sum(row.total_nano for row in report.charges.teams), report.charges.currency)
         what = f"pay{'s' if team else ''} {paid}"
     elif totals.adjusted.nano is not None and not report.uncharged:
-        what = f"pay{'s' if team else ''} {cost(totals.adjusted.nano, report.currency)}"
-    corrected = f", with {_corrected(totals.adjustments.nano, report)}" if report.adjustments else ""
+        what = f"pay{'s' if team else ''} {cost(totals.adjusted.nano - of_none, report.currency)}"
+    corrected = f", with {_corrected(sum(of_teams), report)}" if of_teams else ""
     held = f"; what was held cost {change}" if change else ""
     return f"{who} {what} for {month_name(report.month)}{corrected}{held}."
 
@@ -122,7 +124,11 @@ def _teams(report: MonthReport) -> Iterator[str]:
         paid: list[tuple[str, int | None]] = [(row.team, row.total_nano) for row in report.charges.teams]
     else:
         currency = report.currency
-        paid = [(each.row.group["team"], each.adjusted.nano) for each in report.teams]
+        paid = [
+            (team, each.adjusted.nano)
+            for each in report.teams
+            if (team := each.row.group["team"]) not in HOLDERS_OF_NONE
+        ]
     for team, nano in paid[:_TOP_TEAMS]:
         yield f"{display.name(team)}: {display.MISSING if nano is None else _paid(nano, currency)}"
     rest = paid[_TOP_TEAMS:]

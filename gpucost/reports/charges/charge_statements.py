@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from gpucost.charges.cell_charges import PLATFORM, ChargeAmount, ChargeKey, ChargeKind, part
 from gpucost.charges.charge_account import ChargeAccount
-from gpucost.domain.buckets import HOLDER_OF_BUCKET
+from gpucost.domain.buckets import HOLDERS_OF_NONE
 from gpucost.domain.money import NANO
 from gpucost.domain.time import Month, Window
 from gpucost.reports.base.unit_costs import JobUnitCost
@@ -72,7 +72,6 @@ _WHY: Mapping[ChargeKind, tuple[str, str]] = {
     ChargeKind.CAP: ("what is above the most that it pays in a month", _POLICY),
 }
 _MOST_JOBS = 10
-_NOBODY = frozenset(HOLDER_OF_BUCKET.values())
 QUOTA_SUMS = (
     *("asked_board_ms", "nominal_board_ms", "used_board_ms", "idle_board_ms", "lent_board_ms"),
     *("borrowed_board_ms", "taken_board_ms", "unlent_board_ms", "idle_nano", "lent_nano"),
@@ -384,7 +383,7 @@ def build_summary(
     sums = account.by_team()
     adjusted: dict[str, list[AdjustmentFacts]] = defaultdict(list)
     for each in adjustments:
-        if each.team not in _NOBODY:
+        if each.team not in HOLDERS_OF_NONE:
             adjusted[each.team].append(replace(each, nano=part(each.nano, rate)))
     rows = []
     for team in {*sums, *adjusted} - {PLATFORM}:

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TypeAlias
 
 from gpucost.charges.cell_charges import PLATFORM
-from gpucost.domain.buckets import NO_TEAM, Bucket
+from gpucost.domain.buckets import HOLDERS_OF_NONE, NO_TEAM, Bucket
 from gpucost.domain.errors import InputError
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import DAY_MS, MINUTE_MS, Month, Window
@@ -203,7 +203,7 @@ class DigestScheduler:
             whole = self.reporting.month(EVERYTHING, due.month)
             if whole is not None and whole.report.charges is not None:
                 payers |= {row.team for row in whole.report.charges.teams}
-        for team in ("", *sorted({*self._teams(due.month.window), *payers} - {NO_TEAM})):
+        for team in ("", *sorted({*self._teams(due.month.window), *payers} - {NO_TEAM, *HOLDERS_OF_NONE})):
             if month_key(due.month, team) in told:
                 continue
             answer = self.reporting.month(scope_of(team), due.month)

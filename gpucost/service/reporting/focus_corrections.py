@@ -7,7 +7,7 @@ from functools import cached_property
 
 import pandas as pd
 
-from gpucost.domain.buckets import HOLDER_OF_BUCKET, Bucket
+from gpucost.domain.buckets import HOLDERS_OF_NONE, Bucket
 from gpucost.domain.money import round_half_even
 from gpucost.domain.scope import Scope
 from gpucost.domain.time import HOUR_MS, Month
@@ -16,8 +16,6 @@ from gpucost.ledger.ledger import Ledger
 from gpucost.reports.focus.charge_corrections import ChargeAmounts, ChargeCorrection, CorrectionOrigin
 from gpucost.reports.focus.charge_rows import HolderKey, resource_of, sku_price
 from gpucost.reports.focus.exact_products import json_text
-
-_NOBODY = frozenset(HOLDER_OF_BUCKET.values())
 
 
 @dataclass(frozen=True)
@@ -59,7 +57,7 @@ class MonthCorrections:
                     original = change if original is None else original + change
                 before[key] = original
             change = self._change(each, origin)
-            team = "" if each.team in _NOBODY else each.team
+            team = "" if each.team in HOLDERS_OF_NONE else each.team
             found.append(ChargeCorrection(origin, change, before[key], each.reference, each.reason, team))
             reached = before[key]
             before[key] = change if reached is None else reached + change
@@ -109,7 +107,7 @@ class MonthCorrections:
         origin = CorrectionOrigin(
             charged=each.month.window,
             resource="/".join(next(iter(places))) if len(places) == 1 else None,
-            allocated=None if each.team in _NOBODY else allocated,
+            allocated=None if each.team in HOLDERS_OF_NONE else allocated,
             allocated_name=name,
             tags=json_text({"gpucost/team": each.team}),
             sku=(model or "GPU") if rate is not None else "",
