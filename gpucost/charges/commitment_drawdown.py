@@ -128,7 +128,6 @@ class CommitmentTotals:
     idle_nano: int = 0
     unused_nano: int = 0
     left_nano: int = 0
-    due_nano: int = 0
     eligible_board_ms: int = 0
     covered_board_ms: int = 0
 
@@ -205,7 +204,7 @@ def draw_down(
         for hour_ms in range(window.start_ms, window.end_ms, HOUR_MS)
         for entry in _hour(hour_ms, by_hour.get(hour_ms, ()), drawers, counts=True)
     ]
-    totals = tuple(drawer.total(window) for drawer in drawers)
+    totals = tuple(drawer.total() for drawer in drawers)
     return ContractDrawdown(window, tuple(entries), totals, drawn)
 
 
@@ -325,8 +324,8 @@ class _Drawer:
         for name, amount in amounts.items():
             self.sums[name] += amount
 
-    def total(self, window: Window) -> CommitmentTotals:
-        return CommitmentTotals(self.terms.id, **self.sums, due_nano=self.schedule.due(window))
+    def total(self) -> CommitmentTotals:
+        return CommitmentTotals(self.terms.id, **self.sums)
 
 
 def _hour(

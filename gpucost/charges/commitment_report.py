@@ -159,14 +159,17 @@ def report_commitments(
     window: Window,
     gaps: UsageGaps = _ALL_KNOWN,
     before: Mapping[str, DrawnPeriod] | None = None,
+    billed: Window | None = None,
 ) -> CommitmentReport:
-    """The report of ``window``; ``cells`` and ``before`` are as ``draw_down`` needs them."""
+    """The report of ``window``; ``cells`` and ``before`` are as ``draw_down`` needs them. What is due is that
+    of ``billed``, by default of ``window``."""
     schedules = schedules_of(book.in_force)
     found = draw_down(book.file, schedules, cells, window, before)
+    due = [schedule.due(billed or window) for schedule in schedules]
     contracts = tuple(
-        _summary(terms, total, [entry for entry in found.entries if entry.contract == terms.id])
-        for terms, total in zip(book.in_force, found.totals, strict=True)
-        if terms.term.intersect(window)
+        _summary(terms, total, [entry for entry in found.entries if entry.contract == terms.id], due_nano)
+        for terms, total, due_nano in zip(book.in_force, found.totals, due, strict=True)
+        if due_nano or terms.term.intersect(window)
     )
     teams = team_views(found.entries)
     return CommitmentReport(
@@ -184,7 +187,7 @@ def report_commitments(
 
 
 def _summary(
-    terms: ContractTerms, total: CommitmentTotals, entries: Sequence[DrawEntry]
+    terms: ContractTerms, total: CommitmentTotals, entries: Sequence[DrawEntry], due_nano: int
 ) -> CommitmentSummary:
     def quantity(value: int) -> CommitmentQuantity:
         return CommitmentQuantity(None, value) if terms.is_spend else CommitmentQuantity(value, None)
@@ -208,7 +211,7 @@ def _summary(
         idle_quantity=quantity(total.idle),
         unused_quantity=quantity(total.unused),
         left_quantity=quantity(total.left),
-        due_nano=total.due_nano,
+        due_nano=due_nano,
         paid_nano=total.paid_nano,
         before_nano=total.before_nano,
         used_nano=total.used_nano,

@@ -86,7 +86,7 @@ SERVED = {
     # Charges are computed of all teams; closing a month is of who sees every team and cluster.
     "service/reporting/charge_reports.py": {"rates", "close_month", "month", "month_charges", "month_state"},
     "service/reporting/closed_charges.py": {"month_charges"},
-    "service/reporting/commitment_reporting.py": {"month_charges", "rates"},
+    "service/reporting/commitment_reporting.py": {"month", "month_charges", "rates"},
     # Closing is of all; prices by ids of scoped lines; predictions are looked up by jobs of scoped lines.
     "service/reporting/focus_corrections.py": {"month", "rates"},
     "service/reporting/focus_exports.py": {"foretold", "mark", "month", "month_state", "note", "rates"},

@@ -28,6 +28,7 @@ from gpucost.domain.money import round_half_even
 from gpucost.domain.rates import Rate
 from gpucost.domain.scope import Scope
 from gpucost.domain.time import HOUR_MS, Month, Window
+from gpucost.ledger.db.records import LedgerState
 from gpucost.ledger.ledger import Ledger
 from gpucost.service.reporting.closed_charges import ContractStand, closed_policy, contract_stand
 
@@ -75,7 +76,9 @@ class CommitmentReporting:
             unknown_board_ms=int(unknown.sum()), missing_ms=self._missing(use.known), unread=use.unread
         )
         lost = self._lost(use.known) if book.spot else {}
-        return report_commitments(book, self._cells(use.lines, lost), use.known, gaps, use.before)
+        billed = billed_part(self.ledger, window, use.known)
+        cells = self._cells(use.lines, lost)
+        return report_commitments(book, cells, use.known, gaps, use.before, billed)
 
     def drawdown(
         self, book: ContractBook, window: Window, stand: ContractStand | None = None
@@ -171,6 +174,14 @@ class CommitmentReporting:
                 )
             )
         return found
+
+
+def billed_part(ledger: Ledger, window: Window, known: Window) -> Window:
+    """The part of ``window``, of which the ledger has ``known``, whose payments are due: a closed month,
+    else until the ledger ends. A payment is due whether or not the ledger had begun."""
+    month = Month.of(window.start_ms)
+    is_closed = window == month.window and ledger.month(month).state is LedgerState.CLOSED
+    return window if is_closed else Window(window.start_ms, known.end_ms)
 
 
 def _listed(board_ms: int, nano: int | None, rate: Rate | None) -> int | None:

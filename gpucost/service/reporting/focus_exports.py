@@ -57,7 +57,7 @@ from gpucost.reports.focus.supporting_datasets import (
     metadata_document,
     period_dataset,
 )
-from gpucost.service.reporting.commitment_reporting import CommitmentReporting
+from gpucost.service.reporting.commitment_reporting import CommitmentReporting, billed_part
 from gpucost.service.reporting.focus_corrections import MonthCorrections
 
 _PLACE = (
@@ -395,9 +395,7 @@ class _MonthExport:
             )
             for (start_ms, contract, payer), (quantity, nano) in sorted(lost.items())
         ]
-        # A payment is due whether or not the ledger had begun; what of an open month is ahead is not due yet.
-        is_closed = self.exports.ledger.month(self.request.month).closed_at_ms is not None
-        passed = self.month if is_closed else Window(self.month.start_ms, drawn.window.end_ms)
+        passed = billed_part(self.exports.ledger, self.month, drawn.window)
         # It is the platform's, or its owner's.
         schedules, own = self._visible_schedules(), self.one_team
         bought = purchase_rows(schedules, self.month, self.currency, passed, invoices=own)
