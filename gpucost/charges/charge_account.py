@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
@@ -131,7 +131,11 @@ def charges(
 
 
 def commitment_lines(
-    month: Month, entries: Sequence[DrawEntry], contracts: ContractBook, book: PolicyBook
+    month: Month,
+    entries: Sequence[DrawEntry],
+    contracts: ContractBook,
+    book: PolicyBook,
+    without: Collection[str] = (),
 ) -> tuple[ChargeLine, ...]:
     """What contracts change of the charges of a month: for each team what its use costs by the contracts less
     what it costs by its usage lines, and its share of what was not used. ``entries`` are what ``contracts``
@@ -140,11 +144,12 @@ def commitment_lines(
     Each is entered for the platform with the other sign: what is charged and what is kept still add up to
     the capacity. Nothing is entered while the policy in force has a team among its overhead teams, which pay
     for nothing that they hold. Capacity that was never drawn is of no cluster: of that, where it does in
-    every cluster that the contract covers.
+    every cluster that the contract covers. Nothing is entered for the teams ``without`` either.
     """
     sums: dict[tuple[str, ChargeKind], int] = defaultdict(int)
     for team, kind, nano in _paid(entries, contracts, book):
-        sums[team, kind] += nano
+        if team not in without:
+            sums[team, kind] += nano
     place = ChargePlace(month.window.start_ms, "", "")
     found = []
     for (team, kind), nano in sums.items():

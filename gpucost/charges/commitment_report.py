@@ -160,11 +160,13 @@ def report_commitments(
     gaps: UsageGaps = _ALL_KNOWN,
     before: Mapping[str, DrawnPeriod] | None = None,
     billed: Window | None = None,
+    drawn: ContractDrawdown | None = None,
 ) -> CommitmentReport:
-    """The report of ``window``; ``cells`` and ``before`` are as ``draw_down`` needs them. What is due is that
-    of ``billed``, by default of ``window``."""
+    """The report of ``window``; ``cells`` and ``before`` are as ``draw_down`` needs them, and ``drawn`` is
+    what it made of them, where the caller has it. What is due is that of ``billed``, by default of
+    ``window``."""
     schedules = schedules_of(book.in_force)
-    found = draw_down(book.file, schedules, cells, window, before)
+    found = drawn or draw_down(book.file, schedules, cells, window, before)
     due = [schedule.due(billed or window) for schedule in schedules]
     contracts = tuple(
         _summary(terms, total, [entry for entry in found.entries if entry.contract == terms.id], due_nano)

@@ -12,19 +12,21 @@ import pytest
 from typer.testing import CliRunner
 
 from gpucost.attribution.teams import TeamRules
+from gpucost.charges.charge_account import charges, commitment_lines
 from gpucost.charges.policy_file import PolicyBook
 from gpucost.cli.application import app
 from gpucost.domain.errors import ChargesChanged
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import HOUR_MS, Month
-from gpucost.ledger.db.records import CloseRefused
+from gpucost.ledger.db.records import CloseRefused, MonthCharges
 from gpucost.ledger.ledger import Ledger
 from gpucost.reports.base.document import to_json
 from gpucost.reports.focus.focus_columns import FocusDataset
-from gpucost.service.reporting.charge_reports import close_month, team_statements
+from gpucost.service.reporting.charge_reports import close_month, month_account, team_statements
+from gpucost.service.reporting.closed_charges import files_kept
 from gpucost.service.reporting.commitment_reporting import CommitmentReporting
 from gpucost.service.reporting.focus_exports import FocusExports, FocusRequest
-from gpucost.service.reporting.month_closing import preview_close
+from gpucost.service.reporting.month_closing import month_status, month_statuses, preview_close
 from gpucost.service.reporting.report_service import ReportService
 from gpucost.service.wiring.ledger import build_reporting
 from tests.ledger.builders import hour, ingest, line
@@ -44,9 +46,15 @@ id: ri, kind: reservation, start: "2026-09-01T00:00:00Z", end: "2027-09-01T00:00
 NO_COVERAGE = Fraction(0)
 
 
-def policy(contract: str) -> PolicyBook:
+OVERHEAD_UNTIL_THEN = """policies:
+- {valid_to: "2026-10-01T00:00:00Z", overhead_teams: [red], overhead: platform}
+- {valid_from: "2026-10-01T00:00:00Z"}
+"""
+
+
+def policy(contract: str, policies: str = "") -> PolicyBook:
     contracts = f"version: 1\ncurrency: USD\ncontracts:\n- {{{contract.strip()}}}\n"
-    text = "version: 1\nname: with contracts\ncontracts_file: contracts.yaml\n"
+    text = f"version: 1\nname: with contracts\ncontracts_file: contracts.yaml\n{policies}"
     return PolicyBook.parse(text, "policy.yaml", {}, lambda name: (contracts, name))
 
 
@@ -139,6 +147,33 @@ def test_a_close_names_open_months_that_decide_what_is_left(ledger: Ledger) -> N
     assert said not in preview_close(reporting, OCTOBER, NO_COVERAGE).status.blockers
     own = build_reporting(ledger, TeamRules.default(), policy(RESERVED))
     assert said not in preview_close(own, OCTOBER, NO_COVERAGE).status.blockers
+
+
+def test_the_status_of_a_month_says_what_a_close_would(ledger: Ledger) -> None:
+    write(ledger, SEPTEMBER, 700)
+    write(ledger, OCTOBER, 0)
+    reporting = build_reporting(ledger, TeamRules.default(), policy(POOL))
+    preview = preview_close(reporting, OCTOBER, NO_COVERAGE).status
+    assert month_status(reporting, EVERYTHING, OCTOBER, NO_COVERAGE) == preview
+    [own] = month_statuses(reporting, Scope(frozenset({"red"})), OCTOBER, NO_COVERAGE).months
+    assert not [each for each in own.blockers if each.startswith("contracts")]
+
+
+def test_a_month_that_kept_no_stand_is_charged_by_the_rule_of_its_time(ledger: Ledger) -> None:
+    """Red, an overhead team until October, was left out of contracts in all months of the file."""
+    write(ledger, OCTOBER, 0, 1, 2)
+    book = policy(RESERVED, OVERHEAD_UNTIL_THEN)
+    reporting = build_reporting(ledger, TeamRules.default(), book)
+    assert book.contracts is not None
+    drawn = CommitmentReporting(ledger, EVERYTHING).drawdown(book.contracts, OCTOBER.window)
+    assert drawn is not None
+    for without, changes in (((), True), (("red",), False)):
+        lines = commitment_lines(OCTOBER, drawn.entries, book.contracts, book, without)
+        assert any(each.key.team == "red" for each in lines) is changes
+    cells = ledger.cells(EVERYTHING, OCTOBER.window)
+    account = charges(cells, book, "USD", lines)
+    kept = MonthCharges(book.name, book.text, files_kept(book, None), "{}", "USD", account.digest, ())
+    assert month_account(reporting, EVERYTHING, OCTOBER, book, kept) == account
 
 
 def test_a_report_is_made_where_a_closed_month_is_not_charged_as_it_was(

@@ -197,7 +197,7 @@ def _data(known: ApiServices, scope: Scope, month: Month, now_ms: int) -> PageCo
         month=month,
         report=report,
         facts=report.provenance,
-        status=month_status(known.ledger, scope, month, known.close_coverage),
+        status=month_status(known.reporting, scope, month, known.close_coverage),
         covered=ratio(covered_ms, len(clusters) * month.window.length_ms),
         observed=ratio(observed_ms, covered_ms),
         strips=least_observed(

@@ -111,6 +111,15 @@ def paid(found: Iterable[MonthPayer]) -> int | None:
     return sum(known) if known else None
 
 
+def adjusted(report: MonthReport) -> int | None:
+    """What of that adjustments are; None where there are none of teams."""
+    if report.charges is not None:
+        booked = [each.adjusted_nano for each in report.charges.teams if each.adjusted_nano]
+    else:
+        booked = [each.nano for each in report.adjustments if each.team not in HOLDERS_OF_NONE]
+    return sum(booked) if booked else None
+
+
 @dataclass(frozen=True, slots=True)
 class MonthMark:
     """A change from ``day`` on (UTC) that somebody decided: ``kind`` is price or quota."""
@@ -208,6 +217,7 @@ def _month(
         report=report,
         payers=teams,
         paid=paid(teams),
+        adjusted=adjusted(report),
         marks=marks,
         chart=waste_chart(report, marks=tuple((mark.day, mark.text) for mark in marks)),
         words=waste_table,

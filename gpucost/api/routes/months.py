@@ -135,7 +135,7 @@ async def get_month(principal: Reader, known: KnownServices, month: MonthText) -
 
 async def _statuses(principal: Principal, known: ApiServices, month: Month | None) -> Response:
     def make() -> ResponseBody:
-        return _json(month_statuses(known.ledger, principal.scope, month, known.close_coverage))
+        return _json(month_statuses(known.reporting, principal.scope, month, known.close_coverage))
 
     return await cached_response(known, principal.scope, ("months", month), make)
 
@@ -231,7 +231,7 @@ async def close_month(
 
 
 def _close(principal: Principal, known: ApiServices, month: Month, body: CloseBody) -> MonthStatus:
-    before = month_status(known.ledger, EVERYTHING, month, known.close_coverage)
+    before = month_status(known.reporting, EVERYTHING, month, known.close_coverage)
     if before.is_closed:
         return before
     preview = preview_close(known.reporting, month, known.close_coverage)
@@ -259,7 +259,7 @@ def _close(principal: Principal, known: ApiServices, month: Month, body: CloseBo
         raise ApiError(
             HTTPStatus.CONFLICT, "close_refused", str(error), field="reason", allowed="a reason"
         ) from None
-    return month_status(known.ledger, EVERYTHING, month, known.close_coverage)
+    return month_status(known.reporting, EVERYTHING, month, known.close_coverage)
 
 
 def _listed(success: dict[str, Any]) -> dict[str, Any]:

@@ -97,8 +97,8 @@ def status(
     if remote is not None:
         found = remote.months(wanted)
     else:
-        with context.ledger() as ledger:
-            found = month_statuses(ledger, EVERYTHING, wanted, _coverage(ctx))
+        with context.reporting() as reporting:
+            found = month_statuses(reporting, EVERYTHING, wanted, _coverage(ctx))
     if not found.months:
         typer.echo("the ledger is empty")
     for each in found.months:
@@ -195,11 +195,11 @@ def _close_here(
 
     def close_it() -> MonthStatus:
         close_month(reporting, month, policy, author=author, min_coverage=coverage, reason=reason)
-        return month_status(ledger, EVERYTHING, month, coverage)
+        return month_status(reporting, EVERYTHING, month, coverage)
 
     _close(
         month,
-        lambda: month_status(ledger, EVERYTHING, month, coverage),
+        lambda: month_status(reporting, EVERYTHING, month, coverage),
         lambda: preview_close(reporting, month, coverage),
         close_it,
         reason=reason,

@@ -137,9 +137,9 @@ def scenario_money(
     lines: tuple[ChargeLine, ...] = ()
     if bound is not None:
         used, span = usage_cells(cells()), _whole_hours(window)
-        found = report_commitments(bound, used, span)
+        drawn = draw_down(bound.file, schedules_of(bound.in_force), used, span)
+        found = report_commitments(bound, used, span, drawn=drawn)
         if policy is not None and not policy.is_plain:
-            drawn = draw_down(bound.file, schedules_of(bound.in_force), used, span)
             lines = commitment_lines(Month.of(window.start_ms), drawn.entries, bound, policy)
         remarks = tuple(
             f"contract {each.contract}: no team used anything in its scope"

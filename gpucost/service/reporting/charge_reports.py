@@ -59,6 +59,7 @@ from gpucost.reports.render.tables import ReportTable
 from gpucost.service.reporting.closed_charges import (
     ContractStand,
     adjustment_rate,
+    contract_stand,
     files_kept,
     policy_in_force,
 )
@@ -190,10 +191,12 @@ def month_account(
 ) -> ChargeAccount:
     """The charges of a month by the policy in force, and by how its contracts stand. Raises ChargesChanged
     where a closed month is not charged as it was."""
-    cells, lines = (
-        reporting.ledger.cells(scope, month.window),
-        _commitment_lines(reporting, month, book, stand),
-    )
+    without: set[str] = set()
+    if kept is not None and contract_stand(kept) is None:
+        # The release that closed it left out whoever any policy of the file has among its overhead teams.
+        without.update(*(policy.overhead_teams for policy in book.file.policies))
+    lines = _commitment_lines(reporting, month, book, stand, without)
+    cells = reporting.ledger.cells(scope, month.window)
     account = charges(cells, book, reporting.currency, lines)
     if kept is not None and account.digest != kept.digest:
         changed = set(kept.amounts) ^ set(_amounts(account))
@@ -256,12 +259,16 @@ def _contract_views(
 
 
 def _commitment_lines(
-    reporting: ReportService, month: Month, book: PolicyBook, stand: ContractStand | None = None
+    reporting: ReportService,
+    month: Month,
+    book: PolicyBook,
+    stand: ContractStand | None = None,
+    without: Collection[str] = (),
 ) -> tuple[ChargeLine, ...]:
     found = _drawdown(reporting, month, book, stand)
     if found is None or book.contracts is None:
         return ()
-    return commitment_lines(month, found.entries, book.contracts, book)
+    return commitment_lines(month, found.entries, book.contracts, book, without)
 
 
 def _amounts(account: ChargeAccount) -> tuple[tuple[str, int, int], ...]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gpucost.charges.policy_file import PolicyBook
+from gpucost.domain.buckets import HOLDERS_OF_NONE
 from gpucost.domain.errors import InputError
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import Month, Window
@@ -95,7 +96,8 @@ def _charged(reporting: ReportService, month: Month, book: PolicyBook) -> Charge
         account = month_account(reporting, EVERYTHING, month, book, kept)
     except InputError as error:  # of contracts, which are drawn hour by hour
         raise InputError(*_CHARGED, f"{error.allowed}; so are contracts charged, in {month}") from None
-    adjusted = dict(span_adjustments(reporting, EVERYTHING, month.window, "team"))
+    booked = span_adjustments(reporting, EVERYTHING, month.window, "team")
+    adjusted = {team: nano for team, nano in booked if team not in HOLDERS_OF_NONE}
     extent = reporting.ledger.extent(scope=EVERYTHING)
     known = None if extent is None else month.window.intersect(extent)
     return ChargedMonth(book.title, account, known or month.window, adjusted)

@@ -5,12 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
 from fractions import Fraction
 
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import Month, Window, iso
-from gpucost.ledger.ledger import Ledger
 from gpucost.reports.base.values import CostAmount
 from gpucost.reports.month.model import (
     CloseAmount,
@@ -48,12 +46,12 @@ def scope_of_team(reporting: ReportService, scope: Scope, month: Month, team: st
 
 
 def month_statuses(
-    ledger: Ledger, scope: Scope, month: Month | None, min_coverage: Fraction
+    reporting: ReportService, scope: Scope, month: Month | None, min_coverage: Fraction
 ) -> MonthStatuses:
     """How ``month`` stands; without one, every month between the first and the last window of ``scope``."""
-    extent = ledger.extent(scope=scope)
+    extent = reporting.ledger.extent(scope=scope)
     months = _all_of(extent) if month is None else (month,)
-    return MonthStatuses(extent, tuple(month_status(ledger, scope, each, min_coverage) for each in months))
+    return MonthStatuses(extent, tuple(month_status(reporting, scope, each, min_coverage) for each in months))
 
 
 def _all_of(extent: Window | None) -> Iterator[Month]:
@@ -65,11 +63,14 @@ def _all_of(extent: Window | None) -> Iterator[Month]:
         month = month.next()
 
 
-def month_status(ledger: Ledger, scope: Scope, month: Month, min_coverage: Fraction) -> MonthStatus:
+def month_status(reporting: ReportService, scope: Scope, month: Month, min_coverage: Fraction) -> MonthStatus:
     """How a month stands, as far as ``scope`` may know."""
+    ledger = reporting.ledger
     info = ledger.month(month, scope=scope)
     if info.closed_at_ms is None:
         blockers = ledger.close_blockers(month, min_coverage, scope=scope)
+        if reporting.charging is not None and info.version and scope == EVERYTHING:
+            blockers = (*blockers, *reporting.charging.blockers(reporting, month))
         state = "open" if info.version else "empty"
         return MonthStatus(month, state, info.version, blockers=blockers)
     is_whole = scope.clusters is None
@@ -91,10 +92,7 @@ def month_status(ledger: Ledger, scope: Scope, month: Month, min_coverage: Fract
 
 def preview_close(reporting: ReportService, month: Month, min_coverage: Fraction) -> ClosePreview:
     """What closing ``month`` makes final: nothing is written. Of all teams and clusters, as a close is."""
-    status = month_status(reporting.ledger, EVERYTHING, month, min_coverage)
-    if reporting.charging is not None and not status.is_closed:
-        more = reporting.charging.blockers(reporting, month)
-        status = replace(status, blockers=(*status.blockers, *more))
+    status = month_status(reporting, EVERYTHING, month, min_coverage)
     answer = reporting.month(EVERYTHING, month)
     if answer is None:
         return ClosePreview(status, reporting.currency, (), None, None, ())
