@@ -52,20 +52,35 @@ SERVICE: tuple[AlertCase, ...] = (
     AlertCase(
         "GpuCostServiceDown",
         "a restart of three scrapes is nothing",
-        {'gpucost_build_info{version="1"}': samples((1, 30), ("stale", 1), ("_", 2), (1, 60))},
+        {
+            name: samples((value, 30), ("stale", 1), ("_", 2), (value, 60))
+            for name, value in (
+                ('gpucost_build_info{version="1"}', 1),
+                ("gpucost_ledger_up", 1),
+                (f"gpucost_ledger_lag_seconds{{{_ON}}}", 60),
+            )
+        },
         silent=tuple(range(1_740, 2_400, 60)),
     ),
     pair(
         "GpuCostServiceDown",
-        "of two services, the one of prod is gone, and back; one of its two replicas is nothing",
+        "of two services, prod's is gone, and back; one of two replicas is nothing, nor is another label",
         {
             'gpucost_build_info{instance="north"}': samples((1, 10), ("stale", 1), ("_", 14), (1, 20)),
             'gpucost_build_info{instance="south"}': always(),
-            f'gpucost_source_up{{{_ON}, instance="north"}}': samples(
-                (1, 10), ("stale", 1), ("_", 14), (1, 20)
+            'gpucost_ledger_up{instance="south"}': always(),
+            f'gpucost_ledger_lag_seconds{{{_ON}, instance="north"}}': samples(
+                (60, 10), ("stale", 1), ("_", 14), (60, 20)
             ),
-            'gpucost_source_up{gpu_cluster="test", instance="south"}': always(),
-            'gpucost_source_up{gpu_cluster="test", instance="other"}': samples((1, 10), ("stale", 1)),
+            'gpucost_ledger_lag_seconds{gpu_cluster="test", instance="south"}': samples(
+                (60, 5), ("stale", 1)
+            ),
+            'gpucost_ledger_lag_seconds{gpu_cluster="test", instance="south", cluster="hub"}': samples(
+                ("_", 5), (60, 200)
+            ),
+            'gpucost_ledger_lag_seconds{gpu_cluster="test", instance="other"}': samples(
+                (60, 10), ("stale", 1)
+            ),
         },
         _PROD,
         "No gpucost service for cluster prod is scraped. Nothing flows into the ledger, no finding changes, "

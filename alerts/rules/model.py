@@ -144,12 +144,13 @@ def labelled(expr: str, label: str, source: str) -> str:
 def of_service(selector: str, *labels: str) -> str:
     """A gauge of the service, once, whatever other labels its target has: ``cluster`` and ``team`` by the
     names that alerts have, and ``labels`` kept."""
-    expr, by = selector, list(labels)
+    # First by the service's own labels: its target may have had another ``cluster`` in the range looked at.
+    expr, by = f"max by ({', '.join(labels)}) ({selector})", list(labels)
     for label, source in (("team", "owner_team"), ("cluster", "gpu_cluster")):
         if source in by:
             expr = labelled(expr, label, source)
             by[by.index(source)] = label
-    return f"max by ({', '.join(by)}) ({expr})"
+    return expr if by == list(labels) else f"max by ({', '.join(by)}) ({expr})"
 
 
 def money(metric: str, *labels: str) -> str:

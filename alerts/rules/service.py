@@ -15,7 +15,7 @@ from alerts.rules.model import (
 
 _IN = "cluster {{ $labels.cluster }}"
 _GREW = t.GREW_WITHIN.duration
-_SERVED = f"last_over_time(gpucost_source_up[{t.REMEMBERED.duration}])"
+_SERVED = f"last_over_time(gpucost_ledger_lag_seconds[{t.REMEMBERED.duration}])"
 _REASONS = "deadline|busy|error|no_state"
 
 
@@ -39,8 +39,8 @@ SERVICE = RuleGroup(
         AlertRule(
             "GpuCostServiceDown",
             f"absent(gpucost_build_info) or (0 * {of_service(_SERVED, 'gpu_cluster')} "
-            f"unless on (cluster) {of_service('gpucost_source_up', 'gpu_cluster')}) "
-            "and on () count(gpucost_build_info)",
+            f"unless on (cluster) {of_service('gpucost_ledger_lag_seconds', 'gpu_cluster')}) "
+            "and on () min(gpucost_ledger_up) == 1",
             AlertSeverity.CRITICAL,
             "gpucost is not there.",
             "No gpucost service{{ with $labels.cluster }} for cluster {{ . }}{{ end }} is scraped. Nothing "

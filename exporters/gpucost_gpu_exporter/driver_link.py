@@ -167,6 +167,8 @@ class DriverLink:
 
     def _exchange(self, child: subprocess.Popen[bytes], line: bytes, timeout_s: float) -> bytes:
         try:
+            if self._read_out(child):
+                raise DriverDown("PROTOCOL", "the driver process sent a reply to no request")
             _pipe(child.stdin).write(line)
             return self._read_reply(child, timeout_s)
         except (OSError, ValueError):  # the process ended, or another thread closed this link
@@ -207,16 +209,17 @@ class DriverLink:
                 self._xids[event] += 1
         return replies
 
-    def _read_out(self, child: subprocess.Popen[bytes]) -> None:
-        """Take the XID events that a killed process had written."""
-        source = _pipe(child.stdout).fileno()
+    def _read_out(self, child: subprocess.Popen[bytes]) -> list[bytes]:
+        """Take the XID events that a process, killed or not, has written; the replies among them."""
+        source, replies = _pipe(child.stdout).fileno(), list[bytes]()
         poller = select.poll()
         poller.register(source, select.POLLIN)
-        while poller.poll(0):
+        while poller.poll(0) and len(self._unfinished) <= LONGEST_REPLY:
             chunk = os.read(source, _CHUNK)
             if not chunk:
-                return
-            self._replies_in(chunk)
+                break
+            replies += self._replies_in(chunk)
+        return replies
 
     def _how_it_ended(self, child: subprocess.Popen[bytes]) -> str:
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from gpucost.detectors.engine.evaluation import RuleSettings, evaluate
-from gpucost.detectors.findings import RuleDetection
+from gpucost.detectors.findings import RuleDetection, WastePattern
 from gpucost.detectors.rule_settings import ScopedSettings, UnhealthyAllocatedSettings
 from gpucost.detectors.rules.unhealthy_allocated import NAME, run
 from gpucost.domain.time import MINUTE_MS
@@ -158,3 +158,36 @@ def test_a_broken_gpu_is_not_idle_too_and_no_other_of_its_pod_is() -> None:
         (finding,) = evaluate(world.facts(), RuleSettings()).findings
         assert finding.draft.pattern is NAME
         assert finding.wasted.board_ms == 540 * MINUTE_MS
+
+
+def found_of(world: World) -> dict[WastePattern, int]:
+    """GPU time by pattern, in minutes."""
+    findings = evaluate(world.facts(), RuleSettings()).findings
+    return {each.draft.pattern: round(each.wasted.board_ms / MINUTE_MS) for each in findings}
+
+
+def test_slices_of_one_broken_gpu_are_all_broken() -> None:
+    small, large = "nvidia.com/mig-1g.10gb", "nvidia.com/mig-2g.20gb"
+    world = World(600).node("n1", 1, capacity=False)
+    for slices, units, gpu in ((small, 1, "g0/3"), (large, 3, "g0/5")):
+        world.counts("n1", 0, 600, units, units, resource=slices).pod("p1", "n1", 0, resource=slices)
+        world.work("p1", "n1", gpu, [0.9] * 120)
+    assert found_of(health(world, "g0", 60)) == {NAME: round(540 * 3 / 7)}
+
+
+def test_of_slices_of_which_one_is_reported_the_others_are_idle() -> None:
+    slices = "nvidia.com/mig-1g.10gb"
+    world = World(600).node("n1", 1, capacity=False).counts("n1", 0, 600, 7, 7, resource=slices)
+    world.pod("p1", "n1", 0, units=7, resource=slices)
+    for number in range(7):
+        world.work("p1", "n1", f"g0/{number}", [0.9] * 12 + [0.0] * 108, share=1 / 7)
+    told(world, "p1", 60, gpu="g0").rows["health"][-1]["resource"] = slices
+    assert found_of(world) == {NAME: round(540 / 7), WastePattern.IDLE_ALLOCATION: round(540 * 6 / 7)}
+
+
+def test_what_is_idle_on_a_gpu_of_unknown_size_is_found() -> None:
+    slices = "nvidia.com/mig-1g.24gb"
+    world = World(600).node("n1", 1, capacity=False, product="unknown")
+    world.counts("n1", 0, 600, 4, 4, resource=slices).pod("p1", "n1", 0, resource=slices)
+    world.work("p1", "n1", "g0/1", [0.9] * 12 + [0.0] * 108)
+    assert found_of(world) == {WastePattern.IDLE_ALLOCATION: 0}

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -225,17 +225,25 @@ def _findings(
     wasted = _wasted(facts, pieces, recent)
     capacity = _capacity_ms(facts, recent)
     served = {*pieces["draft"].tolist()}
+    named = {
+        (each.node, each.pod_uid, gpu) for n in served for each in drafts[n].episodes for gpu in each.gpus
+    }
     return tuple(
         _finding(facts, draft, wasted.get(n, _WasteSum()), recent, capacity)
         for n, draft in enumerate(drafts)
-        if n in served or not _is_of_others(draft)
+        if n in served or not _is_of_others(draft, named)
     )
 
 
-def _is_of_others(draft: FindingDraft) -> bool:
-    """Whether it is about GPUs by name only: where it gets nothing of them, what an earlier finding says of
-    them is all there is to say."""
-    return bool(draft.episodes) and all(each.gpus for each in draft.episodes)
+def _is_of_others(draft: FindingDraft, named: Collection[tuple[str, str, str]]) -> bool:
+    """Whether it, which gets nothing, is about GPUs that others name: what these say of them is all there is
+    to say then."""
+    places = ((each, gpu) for each in draft.episodes for gpu in each.gpus or ("",))
+    return bool(draft.episodes) and all(
+        (each.node, each.pod_uid, name) in named or (each.node, each.pod_uid, gpu) in named
+        for each, gpu in places
+        for name in [gpu.partition("/")[0]]
+    )
 
 
 @dataclass(slots=True)

@@ -128,9 +128,9 @@ def _settled(
         left: dict[str, float] = {}
         for held in having.at(start):
             left[held.resource] = left.get(held.resource, 0.0) + held.boards
-        named = set[str]()
+        named = dict[str, int]()
         for claim in sorted(turns, key=lambda claim: claim.turn):
-            for resource, boards in _served(claim.episode, left, named):
+            for resource, boards in _served(claim, left, named):
                 place = (cluster, account[0], resource, account[1], start, end)
                 yield (*place, claim.episode.waste.value, boards, claim.draft)
 
@@ -160,14 +160,17 @@ class _Active(Generic[_S]):
         return self._here
 
 
-def _served(episode: WasteEpisode, left: dict[str, float], named: set[str]) -> Iterator[tuple[str, float]]:
-    """What the claim gets of what is left, by resource; ``left`` is reduced by it. GPUs that an earlier claim
-    names (``named``) are not claimed again: of eight, that one is broken makes no other idle."""
+def _served(claim: _Claim, left: dict[str, float], named: dict[str, int]) -> Iterator[tuple[str, float]]:
+    """What the claim gets of what is left, by resource; ``left`` is reduced by it. GPUs that one of another
+    draft named before (``named``) are not claimed again: of eight, that one is broken makes no other idle."""
+    episode = claim.episode
     wanted = float("inf") if episode.boards is None else episode.boards
     if episode.boards is not None and episode.gpus:
-        free = [gpu for gpu in episode.gpus if not {gpu, gpu.partition("/")[0]} & named]
+        mine = claim.draft
+        places = [(gpu, gpu.partition("/")[0]) for gpu in episode.gpus]
+        free = [gpu for gpu, whole in places if {named.get(gpu, mine), named.get(whole, mine)} == {mine}]
         wanted *= len(free) / len(episode.gpus)
-        named |= {*episode.gpus}
+        named.update(dict.fromkeys(free, mine))
     for resource in [episode.resource] if episode.resource else sorted(left):
         taken = min(wanted, left.get(resource, 0.0))
         if taken > NEGLIGIBLE:

@@ -262,10 +262,14 @@ def _is_measured(row: AllocationPiece, users: _Users) -> bool:
 
 
 def _claim(broken: _Broken, row: AllocationPiece, boards: float) -> list[_Hurt]:
+    """Of the GPU by name, where all that the pod has of it is broken: of one that is cut or shared, a status
+    may be about some units only."""
     episode = row.episode(Waste.UNAVAILABLE, broken.start_ms, broken.end_ms, boards)
     if episode is None:
         return []
-    return [_Hurt(broken, row, replace(episode, gpus=(broken.gpu,) if broken.gpu else ()))]
+    is_whole = not broken.told_by or row.boards >= row.units or broken.units >= row.units
+    gpus = (broken.gpu,) if broken.gpu and is_whole else ()
+    return [_Hurt(broken, row, replace(episode, gpus=gpus))]
 
 
 def _boards(facts: DetectorFacts, node: str) -> float:

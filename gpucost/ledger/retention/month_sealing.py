@@ -50,6 +50,7 @@ from gpucost.ledger.sealed.seal_folder import (
     changed_files,
     file_hash,
     file_name,
+    is_there,
     manifest_path,
     table_path,
 )
@@ -260,7 +261,7 @@ def move_in(
         raise LedgerConflict(f"{month} was folded or sealed while it was being sealed; try again")
     _refuse_others(connection, folder, month)
     listing = SealedFile("", "", manifest_path(month, sha256), sha256, len(manifest.encoded()), 0)
-    if any(changed_files(folder, (listing, *manifest.files))):
+    if not is_there(folder, (listing, *manifest.files)):
         raise LedgerConflict(
             f"{month} stays as it is: its files were removed or changed while it was being sealed; try again"
         )
@@ -429,16 +430,18 @@ class SealingStore:
         """Whether every file of a sealed month is what was sealed, by its hash; with ``deep``, whether its
         rows still give the digests of the month: they are put back in a transaction that is undone. Raises
         InputError for a month that is not sealed."""
-        with self._database.read() as connection:
+        with self._reading() as connection:
             found = tuple(verification.verify_seal(connection, month, self._sealed))
             if found:
                 self._refuse_moved(connection)
                 return found
-            manifest = self._manifest(connection, month)
+            named, manifest = sealed_months(connection).get(month), self._manifest(connection, month)
         if not deep:
             return ()
         try:
             with self._database.write(_RETENTION) as connection:
+                if sealed_months(connection).get(month) != named:
+                    raise LedgerUnavailable(f"{month} was moved while it was verified; try again")
                 move_out(connection, self._sealed, manifest, "gpucost", self._now())
                 raise _PutAway
         except _PutAway:
@@ -479,9 +482,12 @@ class SealingStore:
                 return _sealed_files(connection, self._sealed, drafts, month, state)
 
     def _swept(self, month: Month) -> tuple[str, ...]:
-        """See ``_sweep``. Nobody registers files in between."""
-        with self._database.write(_RETENTION) as connection:
-            return _sweep(connection, self._sealed.folder, month)
+        """See ``_sweep``: nobody registers files in between. The month was moved, whatever becomes of it."""
+        try:
+            with self._database.write(_RETENTION) as connection:
+                return _sweep(connection, self._sealed.folder, month)
+        except LedgerError as error:
+            return (str(error),)
 
     def _manifest(self, connection: Connection, month: Month) -> SealManifest:
         sha256 = sealed_months(connection).get(month)

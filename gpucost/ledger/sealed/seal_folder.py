@@ -115,6 +115,10 @@ class SealFolder:
         with self._errors(path):
             return bytes(self._files.cat_file(f"{self._root}/{path}"))
 
+    def size(self, path: str) -> int:
+        with self._errors(path):
+            return int(self._files.info(f"{self._root}/{path}")["size"])
+
     def sha256(self, path: str) -> tuple[str, int]:
         """The hash and size of what lies there."""
         digest, size = hashlib.sha256(), 0
@@ -160,7 +164,8 @@ class SealFolder:
                 found += self._files.ls(f"{self._root}/{folder}", detail=False)
         cut = len(self._root.rstrip("/")) + 1
         begins = (*(f"{table}/month={month}/" for table in TABLES), f"{LISTS}{month}-")
-        return sorted(path for each in found if (path := str(each)[cut:]).startswith(begins))
+        paths = sorted(path for each in found if (path := str(each)[cut:]).startswith(begins))
+        return [path for path in paths if path.endswith((".parquet", ".json"))]  # and no marks of tools
 
     @contextmanager
     def drafts(self, month: Month) -> Iterator[Path]:
@@ -206,7 +211,9 @@ class SealFolder:
         may look where the owner of the whole folder lets it."""
         if not path.is_dir():
             self._make_folder(path.parent)
-            path.mkdir(mode=0o700 | self._group_mode(), exist_ok=True)
+            path.mkdir(mode=0o700, exist_ok=True)
+            with suppress(OSError):  # a file system without modes; the umask may have taken the group's
+                path.chmod(path.stat().st_mode & 0o2000 | 0o700 | self._group_mode())
 
     def _group_mode(self) -> int:
         """What the folder's group may do, but write."""
@@ -267,6 +274,15 @@ def changed_files(folder: SealFolder, files: Sequence[SealedFile]) -> Iterator[s
             continue
         if (found, size) != (file.sha256, file.size):
             yield f"{file.path} changed: SHA-256 {found}, sealed with {file.sha256}"
+
+
+def is_there(folder: SealFolder, files: Sequence[SealedFile]) -> bool:
+    """Whether files that were proven lie there still: their names have their hashes, and none is written
+    over."""
+    try:
+        return all(folder.size(file.path) == file.size for file in files)
+    except LedgerDamaged:
+        return False
 
 
 def file_name(table: str, cluster: str, sha256: str) -> str:

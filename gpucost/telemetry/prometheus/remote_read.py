@@ -233,7 +233,9 @@ class RemoteReader:
         elif not labels <= self._matched and self._client.series(selecting(selector), *span).result:
             raise NotEvaluated
         if self._external is None and len(table):
-            self._external = self._added(table.rows[0], span)
+            added = self._added(table.rows[0], span)
+            with self._lock:
+                self._external = {**added, **(self._external or {})}
         if strange := _not_matched(selector, table):
             with self._lock:
                 self._external = {**(self._external or {}), **strange}

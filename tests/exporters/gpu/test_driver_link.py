@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import sys
 import textwrap
 import threading
@@ -121,7 +122,6 @@ class TestReplies:
             '{"error": 3}',
             '{"reading": 3, "resume": {}}',
             '{"xid":["GPU-1"]}',
-            f"{ANSWER}\n{ANSWER}",
             json.dumps({"reading": READING | {"boards": [{"instances": 1}]}, "resume": {}}),
             json.dumps({"reading": READING, "resume": 3}),
             "[" * 20_000,
@@ -133,6 +133,28 @@ class TestReplies:
             assert code_of(link) == "PROTOCOL"
             assert link._child is None
             assert link.left_behind == 0
+
+    def test_two_replies_to_one_request_are_a_protocol_error(self) -> None:
+        both = f"{ANSWER}\n{ANSWER}\n".encode()
+        at_once = f"""
+        import os, sys
+        for line in sys.stdin:
+            os.write(1, {both!r})
+        """
+        with closing(link_to(at_once)) as link:
+            assert code_of(link) == "PROTOCOL"
+        late = f"""
+        import os, sys, time
+        for line in sys.stdin:
+            print({ANSWER!r}, flush=True)
+            time.sleep(1)
+            print({ANSWER!r}, flush=True)
+        """
+        with closing(link_to(late)) as link:
+            assert link.look(0, False).boards == ()
+            assert link._child is not None
+            assert select.select([link._child.stdout], [], [], 60)[0]
+            assert code_of(link) == "PROTOCOL"
 
     def test_a_line_without_an_end_is_given_up(self) -> None:
         script = """
