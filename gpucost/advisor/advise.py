@@ -7,7 +7,8 @@ same to all layers.
 Layers are asked in the order in which a cluster decides, and the first that holds the job is the answer:
 what cannot be evaluated at all (unknown), what can never be made (refused), Kueue's quota, Volcano's gang or
 the room on nodes. What earlier layers said stays in ``why``. A job that waits for quota is also tried on the
-nodes: where no node would ever take its pods, quota is not what it waits for, and the answer is NEVER.
+nodes: where no node would ever take its pods, quota is not what it waits for, and the answer is NEVER. That
+Kueue lets it in later only (a backoff) is the answer where no layer holds it.
 
 Then, and only for a job that waits, its wait is simulated (seconds, as a range); its price is worked out from
 the price book; and suggestions are found by changing the manifest or the cluster and asking again
@@ -32,7 +33,7 @@ from gpucost.advisor.estimate.preemption_forecast import MOST_KNOWN, LargeTree, 
 from gpucost.advisor.estimate.queue_wait import wait_of
 from gpucost.advisor.estimate.run_price import price_of
 from gpucost.advisor.kueue.answer import kueue_answer, rules_drift, rules_named
-from gpucost.advisor.kueue.messages import reserved_answer
+from gpucost.advisor.kueue.messages import NOT_TRIED, KueueHold, hold_of, reserved_answer
 from gpucost.advisor.model.answers import (
     SEARCH_STOPPED,
     Advice,
@@ -83,8 +84,8 @@ def ask_again(manifest: JobManifest, known: AdvisorContext, with_wait: bool) -> 
 def advise_asking(asking: SchedulingRequest, known: AdvisorContext, with_wait: bool = True) -> Advice:
     """What happens to one that asks now, submitted or not, without suggestions."""
     found, scheduler, rules = _through_layers(asking, known)
-    if asking.until and found.decision is SchedulingDecision.NOW:
-        found = _not_before(found, asking.until)
+    if found.decision in (SchedulingDecision.NOW, SchedulingDecision.LATER):
+        found = _not_before(found, asking, known)
     is_asked = with_wait and found.decision is SchedulingDecision.WAITS and not found.until
     wait = wait_of(asking, found, known) if is_asked else None
     late = (
@@ -124,16 +125,27 @@ def advise_asking(asking: SchedulingRequest, known: AdvisorContext, with_wait: b
     )
 
 
-def _not_before(found: LayerResult, until: str) -> LayerResult:
-    """Of one that all layers would let run now, and that has to wait for itself first."""
+def _not_before(found: LayerResult, asking: SchedulingRequest, known: AdvisorContext) -> LayerResult:
+    """Of one that all layers would let run: it waits first where Kueue says that it does not let it in yet,
+    or where it has to end what it does."""
+    hold = hold_of(asking.workloads[-1], known.state) if asking.workloads else None
+    when = "now"
+    if hold is None and asking.until:
+        hold, when = KueueHold(EVICTING, "", until=asking.until), "then"
+    if hold is None or not hold.until:
+        return found  # on hold, and it wants no pods
+    is_there = found.decision is SchedulingDecision.NOW
     return replace(
         found,
         decision=SchedulingDecision.WAITS,
         layer=SchedulingLayer.QUOTA,
-        reason=EVICTING,
-        says="by the rules quota and nodes are there for it then",
-        until=until,
+        reason=hold.reason,
+        says=f"by the rules {f'quota and nodes are there for it {when}' if is_there else f'it {found.says}'}",
+        evidence=(*hold.evidence, *found.evidence),
+        until=hold.until,
         victims=(),
+        later_ms=None,
+        partly="",
     )
 
 
@@ -190,7 +202,7 @@ def _through_layers(asking: SchedulingRequest, known: AdvisorContext) -> tuple[L
         rules = rules_named(known.overview)
         quota = _unread_quota(asking, known) or kueue_answer(known.kueue, known.overview, asking.workloads)
         quota = started(known, asking, quota)
-        if quota.decision is SchedulingDecision.WAITS:
+        if quota.decision is SchedulingDecision.WAITS or quota.reason in NOT_TRIED:
             return _never_placed(quota, asking, known) or quota, KUEUE, rules
         if quota.decision is not SchedulingDecision.NOW:
             return quota, KUEUE, rules
@@ -219,8 +231,8 @@ def _unread_quota(asking: SchedulingRequest, known: AdvisorContext) -> LayerResu
 
 
 def _never_placed(quota: LayerResult, asking: SchedulingRequest, known: AdvisorContext) -> LayerResult | None:
-    """A job that waits for quota in vain: no node would take its pods in any flavor, even when empty. Not
-    of a queue that sends its workloads to other clusters."""
+    """A job that waits for quota, or that Kueue holds back, in vain: no node would take its pods in any
+    flavor, even when empty. Not of a queue that sends its workloads to other clusters."""
     queue = known.state.cluster_queue_by_name.get(quota.queue)
     if queue is not None and sends_elsewhere(queue, known.state):
         return None

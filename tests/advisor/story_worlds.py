@@ -307,3 +307,30 @@ def _merged(value: Any, patch: Any) -> Any:
     if isinstance(patch, dict):
         return {key: inner for key, inner in patch.items() if inner is not None}
     return patch
+
+
+def step(found: Json, layer: str) -> Json:
+    return next(dict(each) for each in found["steps"] if each["layer"] == layer)
+
+
+def facts(found: Json, layer: str = "quota") -> list[tuple[str, str, str]]:
+    return [(each["object"], each["field"], each["value"]) for each in step(found, layer)["evidence"]]
+
+
+def queues(gpus: int = 16, stopped: str = "", local_stopped: str = "") -> list[Json]:
+    inactive = condition("Active", False, "Stopped", "Can't admit new workloads: it is stopped", NOW - HOUR)
+    active: dict[str, Any] = {"conditions": [inactive]} if stopped else {}
+    return [
+        namespace(),
+        *nodes(2),
+        kueue.resource_flavor("h100"),
+        kueue.cluster_queue("ml", quotas=quotas(gpus), stop_policy=stopped or "None", **active),
+        kueue.local_queue("team", "ml", NS, stop_policy=local_stopped or "None"),
+        *running_job("other", ["gpu-1"], 8),
+    ]
+
+
+def with_conditions(workload: Json, *conditions: Any, active: bool = True) -> Json:
+    workload["spec"]["active"] = active
+    workload["status"]["conditions"] = [*conditions]
+    return workload

@@ -10,6 +10,7 @@ import pytest
 
 from gpucost.advisor.kueue.admission import KueueView
 from gpucost.advisor.kueue.answer import MOST_BESIDE, kueue_answer, rules_named
+from gpucost.advisor.kueue.messages import KueueHold, hold_of
 from gpucost.advisor.model.answers import LayerResult, SchedulingDecision, SchedulingLayer
 from gpucost.cluster.objects.kueue import FlavorQuota, Workload
 from gpucost.cluster.objects.metadata import StatusCondition
@@ -244,28 +245,37 @@ def _held(
     return workload("new", "a", gpus, rest={"conditions": said, **back})
 
 
-def test_in_its_backoff_it_waits_until_that_is_over() -> None:
-    found = _of(queue("a", 8), _held("PodsReadyTimeout", "too slow", "Requeued", until=3000.5))
-    assert (found.decision, found.layer, found.reason) == (WAITS, SchedulingLayer.QUOTA, "WaitingForRequeue")
-    assert (found.until, found.ahead) == ("01:51 UTC (backoff after 5 requeues)", None)
-    assert found.says == "Kueue does not try it before; by the rules quota in ClusterQueue a is there now"
-    assert _evidence(found) == {
-        "workload/new status.requeueState.requeueAt": "2026-10-24T01:50:00.500Z",
-        "workload/new status.requeueState.count": "5",
-    }
-    assert _of(queue("a", 8), _held(until=86_400)).until == "2026-10-25 01:00 UTC (backoff after 5 requeues)"
-    assert _of(queue("a", 8), _held("PodsReadyTimeout", "", "Requeued", until=0)).decision is NOW
+def _hold(held: Workload) -> KueueHold | None:
+    state = worlds.state(queue("a", 8), held)
+    return hold_of(state.workloads["new"], state)
 
 
-def test_in_its_backoff_nobody_leaves_for_it_and_a_check_comes_after_it() -> None:
-    held = workload("old", "a", 8, holding=True, priority=-1)
-    found = _of(queue("a", 8, within="LowerPriority"), held, _held(until=60))
-    assert (found.decision, found.victims, found.leaving) == (WAITS, (), frozenset())
+def test_in_its_backoff_it_is_let_in_once_that_is_over() -> None:
+    held = _held("PodsReadyTimeout", "too slow", "Requeued", until=3000.5)
+    hold = _hold(held)
+    assert hold is not None
+    assert (hold.reason, hold.until) == ("WaitingForRequeue", "01:51 UTC (backoff after 5 requeues)")
+    assert [(each.object, each.field, each.value) for each in hold.evidence] == [
+        ("workload/new", "status.requeueState.requeueAt", "2026-10-24T01:50:00.500Z"),
+        ("workload/new", "status.requeueState.count", "5"),
+    ]
+    later = _hold(_held(until=86_400))
+    assert later is not None
+    assert later.until == "2026-10-25 01:00 UTC (backoff after 5 requeues)"
+    assert _hold(_held("PodsReadyTimeout", "", "Requeued", until=0)) is None
+    # Quota that is there is said to be there, so that nodes are asked next.
+    found = _of(queue("a", 8), held)
+    assert (found.decision, found.until, found.ahead) == (NOW, "", None)
+    assert found.why[-1] == "kueue: Kueue does not try it before 01:51 UTC (backoff after 5 requeues)"
+
+
+def test_in_its_backoff_a_check_comes_after_it() -> None:
     found = _of(queue("a", 8, checks={"provision": ()}), _held(until=60))
     assert (found.decision, found.until) == (WAITS, "01:01 UTC (backoff after 5 requeues)")
-    assert found.says.endswith(
+    assert found.says == (
         "by the rules it has quota; then admission check provision must agree, which is not followed"
     )
+    assert found.why[-1] == "kueue: Kueue does not try it before 01:01 UTC (backoff after 5 requeues)"
 
 
 def test_a_backoff_does_not_hide_that_quota_is_short() -> None:
@@ -315,13 +325,20 @@ def test_who_is_not_tried_is_not_said_to_run(held: Workload, reason: str, says: 
 @pytest.mark.parametrize("reason", ["WaitingForPodsReady", "Waiting"])
 def test_nobody_is_let_in_while_pods_of_others_start(reason: str) -> None:
     said = "waiting for all admitted workloads to be in PodsReady condition"
+    hold = _hold(_held(reason, said))
+    assert hold is not None
+    assert (hold.reason, hold.until) == (
+        *("WaitingForPodsReady", "the pods of all admitted workloads are ready"),
+    )
+    assert [(each.field, each.value) for each in hold.evidence] == [
+        ("status.conditions[QuotaReserved]", reason)
+    ]
+    line = f"kueue: nobody is let in before {hold.until} (waitForPodsReady.blockAdmission)"
     found = _of(queue("a", 8), _held(reason, said))
-    assert (found.decision, found.reason, found.ahead) == (WAITS, "WaitingForPodsReady", 0)
-    assert found.until == "the pods of all admitted workloads are ready"
-    assert _evidence(found) == {"workload/new status.conditions[QuotaReserved]": reason}
+    assert (found.decision, found.ahead, found.why[-1]) == (NOW, 0, line)
     found = _of(queue("a", 8), workload("old", "a", 8, holding=True), _held(reason, said))
     assert (found.decision, found.until) == (WAITS, "")
-    assert found.why[-1] == "kueue: nobody is let in before the pods of all admitted workloads are ready"
+    assert found.why[-1] == line
 
 
 def test_one_that_may_not_preempt_does_not_run_by_preempting() -> None:

@@ -19,6 +19,7 @@ from gpucost.advisor.explanation.layer_steps import (
     running_step,
 )
 from gpucost.advisor.kueue.answer import rules_drift, rules_named
+from gpucost.advisor.kueue.messages import hold_of
 from gpucost.advisor.model.answers import (
     Advice,
     AdviceEvidence,
@@ -266,7 +267,7 @@ def explain(kind: str, namespace: str, name: str, known: AdvisorContext) -> Expl
         return Explanation(found.subject, SchedulingLayer.NONE, last.says, last.since_ms, steps)
     advice = _advice(found, held, known)
     if advice is not None:
-        steps, held = _with_advice(found, steps, held, advice)
+        steps, held = _with_advice(found, steps, held, advice, known)
     return Explanation(
         found.subject,
         held.layer,
@@ -288,7 +289,11 @@ def _ended(found: ExistingJob, end: LayerAnswer) -> Explanation:
 
 
 def _with_advice(
-    found: ExistingJob, steps: tuple[LayerAnswer, ...], held: LayerAnswer, advice: Advice
+    found: ExistingJob,
+    steps: tuple[LayerAnswer, ...],
+    held: LayerAnswer,
+    advice: Advice,
+    known: AdvisorContext,
 ) -> tuple[tuple[LayerAnswer, ...], LayerAnswer]:
     """The walk with what the rules say of it, and the layer that holds it.
 
@@ -300,7 +305,7 @@ def _with_advice(
     if _is_later(advice, held) and _may_pass(found, held):
         cause = next(each for each in steps if each.layer is advice.layer)
         if held.layer is SchedulingLayer.QUOTA:
-            quota = replace(held, verdict=LayerVerdict.PASSED, says=_quota_is_there(advice))
+            quota = replace(held, verdict=LayerVerdict.PASSED, says=_quota_is_there(found, advice, known))
             steps = tuple(quota if each is held else each for each in steps)
         if held.layer is SchedulingLayer.QUOTA or cause.verdict is not LayerVerdict.HOLDS:
             said = LayerAnswer(advice.layer, LayerVerdict.HOLDS, _reason(advice), held.since_ms)
@@ -330,11 +335,13 @@ def _may_pass(found: ExistingJob, held: LayerAnswer) -> bool:
     return found.workload.state is WorkloadState.PENDING
 
 
-def _quota_is_there(advice: Advice) -> str:
+def _quota_is_there(found: ExistingJob, advice: Advice, known: AdvisorContext) -> str:
+    hold = hold_of(found.workload, known.state) if found.workload is not None else None
+    waits = "it waits to be let in, and" if hold is None else f"{hold.says};"
     where = f" in queue {advice.queue}" if advice.queue else ""
     count = sum(not each.is_of_scheduler for each in advice.victims)
     who = f", once {count:,} workload{'s have' if count > 1 else ' has'} left for it" if count else ""
-    return f"it waits to be let in, and by the rules quota{where} is there for it{who}"
+    return f"{waits} by the rules quota{where} is there for it{who}"
 
 
 def _reason(advice: Advice) -> str:

@@ -4,8 +4,9 @@
 condition. ``quota_path`` and ``quota_evidence`` say where in which object it stands that a request fits a
 ClusterQueue or not.
 
-The rules of quota do not know what Kueue says itself of a workload that exists: that it is not tried now, and
-when it is again (``as_held``); that it has quota, and what it waits for with it (``reserved_answer``).
+The rules of quota do not know what Kueue says itself of a workload that exists: that it is not let in now,
+and when it is again (``hold_of``, ``as_held``); that it has quota, and what it waits for with it
+(``reserved_answer``).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from gpucost.cluster.views.quota import (
     ON_HOLD,
     PREEMPTION_GATED,
     TOPOLOGY_OUTSTANDING,
+    WAITING_FOR_REQUEUE,
     HeldBack,
     checks_reason,
     held_back,
@@ -223,34 +225,57 @@ _LIFTS = {
     ADMISSION_GATED: "until the annotation kueue.x-k8s.io/admission-gated-by is taken away",
     FOR_REPLACEMENTS: "until all pods of its group are there again",
 }
+NOT_TRIED = frozenset((*_LIFTS, WAITING_FOR_REQUEUE, PREEMPTION_GATED))
+"""Reasons of answers that are not known because Kueue holds the workload back."""
 PODS_READY = "the pods of all admitted workloads are ready"
 """Until then nobody is let in, where waitForPodsReady.blockAdmission says so."""
 
 
-def as_held(found: LayerResult, workload: Workload, state: ClusterState) -> LayerResult:
-    """The answer of the rules, for a workload that Kueue may hold back: it has no place in its queue then,
-    and what the rules would give it now it does not get. ``never`` stays, and so does a wait for quota where
-    it is known when it is tried again: that is simulated."""
+class KueueHold(NamedTuple):
+    """What keeps a waiting workload out besides quota: Kueue's ``reason`` for that, what its object says of
+    it (``evidence``), and ``until`` when; empty where no object knows. ``says`` is all of that in words."""
+
+    reason: str
+    says: str
+    evidence: tuple[AdviceEvidence, ...] = ()
+    until: str = ""
+
+
+def hold_of(workload: Workload, state: ClusterState) -> KueueHold | None:
+    """Why Kueue does not let a waiting workload in now, whatever quota and nodes are there for it; None where
+    it may."""
     held = held_back(workload, state.at_ms)
-    if held is None:
-        return _as_told(found, workload, state)
-    found = replace(found, ahead=None)
-    is_told = found.decision is SchedulingDecision.WAITS and held.until_ms is not None
-    if found.decision is SchedulingDecision.NEVER or is_told:
-        return replace(found, why=(*found.why, f"kueue: {held_says(held, workload, state.at_ms)}"))
-    facts = tuple(held_evidence(held, workload))
-    if held.until_ms is None:
-        says = held_says(held, workload, state.at_ms)
-        return _not_now(found, SchedulingDecision.UNKNOWN, held.reason, says, facts)
-    until = f"{_clock(held.until_ms, state.at_ms)} ({_backoff(workload)})"
-    says = _there(found, "Kueue does not try it before; by the rules")
-    return _not_now(found, SchedulingDecision.WAITS, held.reason, says, facts, until)
+    if held is not None:
+        says, facts = held_says(held, workload, state.at_ms), tuple(held_evidence(held, workload))
+        until = "" if held.until_ms is None else _backed_off(held.until_ms, workload, state.at_ms)
+        return KueueHold(held.reason, says, facts, until)
+    reason, said = quota_reason(state, workload)
+    if reason != FOR_PODS_READY:
+        return None
+    says = f"nobody is let in before {PODS_READY} (waitForPodsReady.blockAdmission)"
+    return KueueHold(reason, says, _told(workload, said), PODS_READY)
+
+
+def as_held(found: LayerResult, workload: Workload, state: ClusterState) -> LayerResult:
+    """The answer of the rules, for a workload that Kueue may hold back. Where it is known what
+    ends that, quota that is there stays so: the other layers are asked first (``advise_asking``). One that is
+    not tried has no place in its queue."""
+    hold = hold_of(workload, state)
+    if hold is None:
+        return _as_gated(found, workload, state)
+    found = replace(found, ahead=found.ahead if hold.reason == FOR_PODS_READY else None)
+    is_unknown = found.decision is SchedulingDecision.UNKNOWN
+    if found.decision is not SchedulingDecision.NEVER and not hold.until:
+        return _not_now(found, SchedulingDecision.UNKNOWN, hold, hold.says)
+    found = replace(found, why=(*found.why, f"kueue: {hold.says}"))
+    says = f"by the rules it {found.says}"
+    return _not_now(found, SchedulingDecision.WAITS, hold, says) if is_unknown else found
 
 
 def held_says(held: HeldBack, workload: Workload, at_ms: int) -> str:
     """That it is not tried, why, and what ends that, as far as it is known."""
     if held.until_ms is not None:
-        return f"Kueue does not try it before {_clock(held.until_ms, at_ms)} ({_backoff(workload)})"
+        return f"Kueue does not try it before {_backed_off(held.until_ms, workload, at_ms)}"
     said = f": {held.said}" if held.said else ""
     return f"Kueue does not try it ({held.reason}{said}) {_LIFTS.get(held.reason, '')}".rstrip()
 
@@ -311,48 +336,32 @@ def reserved_evidence(workload: Workload) -> Iterator[AdviceEvidence]:
             yield AdviceEvidence(name, field, "Pending", "Kueue chooses its domains once all checks agree")
 
 
-def _as_told(found: LayerResult, workload: Workload, state: ClusterState) -> LayerResult:
-    """Of one that is tried: it keeps its place. Nobody is let in, whatever quota is there, or it may not
-    preempt."""
+def _as_gated(found: LayerResult, workload: Workload, state: ClusterState) -> LayerResult:
+    """Of one that is tried, and that may not preempt: it keeps its place."""
     reason, said = quota_reason(state, workload)
-    if reason not in (FOR_PODS_READY, PREEMPTION_GATED) or found.decision is SchedulingDecision.NEVER:
+    ends = found.decision in (SchedulingDecision.NEVER, SchedulingDecision.WAITS)
+    if reason != PREEMPTION_GATED or ends or not found.victims:
         return found
-    told = workload.conditions["QuotaReserved"]
+    hold = KueueHold(reason, f"Kueue does not let it preempt now: {said}", _told(workload, said))
+    return _not_now(found, SchedulingDecision.UNKNOWN, hold, hold.says)
+
+
+def _told(workload: Workload, said: str) -> tuple[AdviceEvidence, ...]:
+    """What Kueue says where it gives no quota."""
     name, field = f"workload/{workload.meta.name}", "status.conditions[QuotaReserved]"
-    facts = (AdviceEvidence(name, field, told.reason, said),)
-    if reason == PREEMPTION_GATED:
-        says = f"Kueue does not let it preempt now: {said}"
-        is_gated = bool(found.victims) and found.decision is not SchedulingDecision.WAITS
-        return _not_now(found, SchedulingDecision.UNKNOWN, reason, says, facts) if is_gated else found
-    if found.decision is SchedulingDecision.WAITS:
-        return replace(found, why=(*found.why, f"kueue: nobody is let in before {PODS_READY}"))
-    says = _there(found, "Kueue lets nobody in before (waitForPodsReady.blockAdmission); by the rules")
-    return _not_now(found, SchedulingDecision.WAITS, reason, says, facts, PODS_READY)
+    return (AdviceEvidence(name, field, workload.conditions["QuotaReserved"].reason, said),)
 
 
-def _there(found: LayerResult, before: str) -> str:
-    if found.decision is SchedulingDecision.NOW:
-        return f"{before} quota in ClusterQueue {found.queue} is there now"
-    return f"{before} it {found.says}"
-
-
-def _not_now(
-    found: LayerResult,
-    decision: SchedulingDecision,
-    reason: str,
-    says: str,
-    facts: tuple[AdviceEvidence, ...],
-    until: str = "",
-) -> LayerResult:
+def _not_now(found: LayerResult, decision: SchedulingDecision, hold: KueueHold, says: str) -> LayerResult:
     """Nobody leaves for it, and nobody gets quota before it, while it is not tried."""
     return replace(
         found,
         decision=decision,
         layer=SchedulingLayer.QUOTA,
-        reason=reason,
+        reason=hold.reason,
         says=says,
-        evidence=facts,
-        until=until,
+        evidence=hold.evidence,
+        until=hold.until,
         victims=(),
         others={},
         leaving=frozenset(),
@@ -360,9 +369,10 @@ def _not_now(
     )
 
 
-def _backoff(workload: Workload) -> str:
+def _backed_off(until_ms: int, workload: Workload, at_ms: int) -> str:
     count = workload.requeue_count
-    return f"backoff after {counted(count, 'requeue')}" if count else "backoff"
+    backoff = f"backoff after {counted(count, 'requeue')}" if count else "backoff"
+    return f"{_clock(until_ms, at_ms)} ({backoff})"
 
 
 def _clock(instant_ms: int, at_ms: int) -> str:
