@@ -146,13 +146,21 @@ def test_gpus_of_a_node_that_has_just_come_are_not_idle_yet() -> None:
     assert _one(world, warm_up="1s").since_ms == at(20) + 1000
 
 
-def test_admission_checks_are_no_lack_of_quota() -> None:
-    world = _free().waits("j1", 0, cluster_queue="a", reason="UnsatisfiedAdmissionChecks")
+@pytest.mark.parametrize(
+    ("reason", "because"),
+    [
+        ("UnsatisfiedAdmissionChecks", "admission checks are outstanding"),
+        ("UnsatisfiedChecks", "admission checks are outstanding"),
+        ("NoWorkerCluster", "MultiKueue has named no cluster yet"),
+        ("PendingDelayedTopologyRequests", "the topology assignment is outstanding"),
+        ("NotAdmittedYet", "the admission is outstanding"),
+    ],
+)
+def test_what_has_quota_and_is_not_admitted_does_not_lack_quota(reason: str, because: str) -> None:
+    world = _free().waits("j1", 0, cluster_queue="a", reason=reason)
     found = _run(world)
     assert found.drafts == ()
-    assert [each.because for each in found.withheld] == [
-        "admission checks are outstanding for work that has its quota already"
-    ]
+    assert [each.because for each in found.withheld] == [f"{because} for work that has its quota already"]
 
 
 def test_a_queue_may_have_its_own_patience() -> None:

@@ -12,7 +12,8 @@ import pandas as pd
 
 from gpucost.attribution.apportion import Ints
 from gpucost.attribution.segments import union
-from gpucost.cluster.views.quota import CHECKS_OUTSTANDING
+from gpucost.cluster.views.quota import CHECKS_OUTSTANDING, NOT_ADMITTED_YET, TOPOLOGY_OUTSTANDING
+from gpucost.cluster.views.wait_causes import NO_WORKER
 from gpucost.contract.queue_metrics import WaitLayer
 from gpucost.detectors.allocation_pieces import (
     LEAST_COVERAGE,
@@ -66,6 +67,16 @@ from gpucost.settings.types import milliseconds
 NAME = WastePattern.QUOTA_STARVATION
 STARVED, RESERVED = "starved", "reserved"
 _MOST_HOLDERS = 3
+_CHECKS = "admission checks are outstanding"
+_WITH_QUOTA = {
+    CHECKS_OUTSTANDING: _CHECKS,
+    "UnsatisfiedChecks": _CHECKS,
+    NO_WORKER: "MultiKueue has named no cluster yet",
+    TOPOLOGY_OUTSTANDING: "the topology assignment is outstanding",
+    NOT_ADMITTED_YET: "the admission is outstanding",
+}
+"""Reasons of waits that are no lack of quota, and what is outstanding; older versions of Kueue have another
+word for checks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,9 +201,10 @@ def _all(settings: ScopedSettings[QuotaStarvationSettings]) -> list[QuotaStarvat
 
 def _left_out(facts: DetectorFacts, demand: pd.DataFrame) -> Mapping[int, str]:
     """Rows that wait for something other than GPUs, and for what."""
-    checks = demand.index[demand["reason"] == CHECKS_OUTSTANDING]
+    held = demand["reason"].map(_WITH_QUOTA).dropna()
     found = {
-        int(row): "admission checks are outstanding for work that has its quota already" for row in checks
+        int(row): f"{because} for work that has its quota already"
+        for row, because in zip(held.index.tolist(), held.tolist(), strict=True)
     }
     if facts.overview is None:
         return found
