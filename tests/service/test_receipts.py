@@ -16,6 +16,7 @@ from pydantic import SecretStr
 from gpucost.attribution.frames import ClusterFrames, conform
 from gpucost.attribution.teams import TeamRules
 from gpucost.cluster.objects.jobs import JobObject
+from gpucost.cluster.objects.kueue import Workload
 from gpucost.cluster.objects.state import ClusterState
 from gpucost.contract.frames import EVICTIONS
 from gpucost.domain.errors import SourceUnreachable
@@ -308,6 +309,34 @@ def test_an_end_that_was_seen_is_known_when_the_job_is_deleted(ledger: Ledger) -
     elsewhere = JobEndings("beta", lambda: ENDED)
     elsewhere.watch(START_MS)
     assert {each.ending for each in elsewhere.of(jobs).values()} == {JobEnding.UNKNOWN}
+
+
+class _Counted(dict[str, Workload]):
+    """Workloads by uid, and how often all of them were gone through."""
+
+    times = 0
+
+    def values(self) -> Any:
+        self.times += 1
+        return super().values()
+
+
+def test_however_many_jobs_end_workloads_are_gone_through_once(ledger: Ledger) -> None:
+    owner = next(iter(ENDED.jobs.values())).as_owner
+    waited = _Counted({"wl": builders.workload("wl", owner=owner)})
+    seen = replace(ENDED, workloads=waited)
+    endings = JobEndings(CLUSTER, lambda: seen)
+    endings.watch(START_MS)
+    assert sum(each.ended_ms is not None for each in seen.jobs.values()) > 1
+    jobs = [EndedJob(each, START_MS) for each in ledger.jobs_of(EVERYTHING, CLUSTER, {"done-uid", "lab-uid"})]
+    endings.of(jobs)
+    assert waited.times == 1
+    # Another state has other workloads.
+    later = _Counted(waited)
+    seen = replace(ENDED, at_ms=ENDED.at_ms + MINUTE_MS, workloads=later)
+    endings.watch(START_MS + MINUTE_MS)
+    endings.of(jobs)
+    assert (waited.times, later.times) == (1, 1)
 
 
 def test_a_job_is_over_after_an_hour_of_settled_windows(sqlite_url: str) -> None:

@@ -12,7 +12,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from gpucost.cluster.objects.kueue import Workload
 from gpucost.cluster.objects.state import ClusterState
+from gpucost.cluster.views.ownership import workload_by_job
 from gpucost.domain.errors import InputError, SourceError
 from gpucost.domain.scope import EVERYTHING
 from gpucost.domain.time import DAY_MS, HOUR_MS, MINUTE_MS, Window, iso
@@ -84,17 +86,19 @@ class JobEndings:
     source: IntervalSource | None = None
     _seen: dict[str, tuple[int, JobEndFacts]] = field(default_factory=dict)
     _looked: ClusterState | None = None
+    _workloads: Mapping[tuple[str, str], Workload] | None = None
+    """Those of the state that was looked at, by their jobs; None until one of its jobs is asked about."""
 
     def watch(self, now_ms: int) -> None:
         """Remember the jobs that have ended in the cluster, for as long as their receipt may be due."""
         state = self.state()
         if state is None or state is self._looked:
             return
-        self._looked = state
+        self._looked, self._workloads = state, None
         self._seen = {uid: each for uid, each in self._seen.items() if each[0] > now_ms - OLD_MS}
         for uid, job in state.jobs.items():
             if job.ended_ms is not None and uid not in self._seen:
-                self._seen[uid] = now_ms, end_in_cluster(state, job.meta.namespace, uid, job.job_kind)
+                self._seen[uid] = now_ms, self._end_in(state, job.meta.namespace, uid, job.job_kind)
 
     def of(self, jobs: Sequence[EndedJob]) -> Mapping[str, JobEndFacts]:
         """By key, what is known of the ends of jobs of one cluster. Errors of the source are not raised."""
@@ -112,7 +116,12 @@ class JobEndings:
         if seen is not NO_END or self._looked is None:
             return seen
         found = job.found
-        return end_in_cluster(self._looked, found.namespace, found.job_uid, found.job_kind)
+        return self._end_in(self._looked, found.namespace, found.job_uid, found.job_kind)
+
+    def _end_in(self, looked: ClusterState, namespace: str, job_uid: str, kind: str) -> JobEndFacts:
+        if self._workloads is None:
+            self._workloads = workload_by_job(looked.workloads.values())
+        return end_in_cluster(looked, namespace, job_uid, kind, self._workloads)
 
     def _of_history(self, cluster: str, jobs: Sequence[EndedJob]) -> dict[str, JobEndFacts]:
         last_ms = max(each.last_ms for each in jobs) + NEAR_MS

@@ -6,7 +6,7 @@ unknown, and never guessed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 import pandas as pd
@@ -52,12 +52,20 @@ def ends_in(watched: str, state: ClusterState | None) -> EndLookup:
     return look_up
 
 
-def end_in_cluster(state: ClusterState, namespace: str, job_uid: str, kind: str) -> JobEndFacts:
+def end_in_cluster(
+    state: ClusterState,
+    namespace: str,
+    job_uid: str,
+    kind: str,
+    workloads: Mapping[tuple[str, str], Workload] | None = None,
+) -> JobEndFacts:
     """What the objects of ``state`` say; of workloads those of the job's ``namespace``, since anybody's may
-    name its uid. A job that is gone is called so only where all jobs of its kind have
-    been read."""
-    beside = (each for each in state.workloads.values() if each.meta.namespace == namespace)
-    workload = workload_by_job(beside).get((namespace, job_uid))
+    name its uid. ``workloads`` are all of the state (``workload_by_job``), where more than one job is asked
+    about. A job that is gone is called so only where all jobs of its kind have been read."""
+    if workloads is None:
+        beside = (each for each in state.workloads.values() if each.meta.namespace == namespace)
+        workloads = workload_by_job(beside)
+    workload = workloads.get((namespace, job_uid))
     waited_ms = None if workload is None else _waited_ms(workload)
     job, pod = state.jobs.get(job_uid), state.pods.get(job_uid)
     if job is not None:
