@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from gpucost.domain.time import iso
+from gpucost.kube.dumps.scrub import scrubbed
 from tests.advisor.story_worlds import (
     GPU,
     HOUR,
@@ -296,6 +297,20 @@ def test_with_quota_and_no_open_check(cluster: Make) -> None:
     assert found["says"] == "quota holds it: it has quota in ml; Kueue has not admitted it yet"
     assert facts(found) == []
     assert found["advice"]["says"] == "unknown: has quota; Kueue has not admitted it yet"
+
+
+@pytest.mark.parametrize(
+    "objects",
+    [
+        with_quota(checks=[kueue.check_state("prov", "Ready", "")], delayed=True),
+        with_quota(checks=[kueue.check_state("prov", "Pending", "no nodes yet")]),
+        [*queues(), *on_hold(8)],
+    ],
+    ids=["topology", "check", "on hold"],
+)
+def test_of_a_dump_it_says_the_same(cluster: Make, objects: list[Json]) -> None:
+    live = cluster(objects).explain("job/train")
+    assert cluster([*map(scrubbed, objects)]).explain("job/train") == live
 
 
 def being_evicted(reason: str = "Preempted", active: bool = True) -> list[Json]:

@@ -169,6 +169,7 @@ _WAITING = [
     condition("QuotaReserved", False, "Pending", "couldn't assign flavors"),
     condition("Requeued", False, "Backoff", "in a minute"),
 ]
+_DELAYED = {**kueue.assignment(flavors={"cpu": "f"}, usage={"cpu": 1}), "delayedTopologyRequest": "Pending"}
 
 
 _SHARE = {"request": "g", "driver": "gpu.nvidia.com", "pool": "n", "device": "gpu-0", "shareID": "s"}
@@ -189,6 +190,7 @@ def _every_object() -> list[Json]:
         *test_kueue.FULL.values(),
         full_workload(),
         kueue.workload("w", "nlp", conditions=_WAITING, checks=[kueue.check_state("c", "Retry", "later")]),
+        kueue.workload("w", "nlp", cluster_queue="a", assignments=[_DELAYED]),
     ]
     jobs = [_of(*name.split(), found) for name, found in _JOBS.items()]  # type: ignore[call-arg]
     return [

@@ -257,7 +257,7 @@ _TOPOLOGY_ASSIGNMENT = fields(
 )
 _ASSIGNMENTS = each(
     fields(
-        *("name", "count"),
+        *("name", "count", "delayedTopologyRequest"),
         flavors=named_values,
         resourceUsage=named_values,
         topologyAssignment=_TOPOLOGY_ASSIGNMENT,
