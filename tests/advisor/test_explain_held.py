@@ -60,17 +60,19 @@ def test_other_gates_are_named(cluster: Make) -> None:
     assert "example.com/wait" in step(found, "gang and placement")["says"]
 
 
-def test_a_deactivated_workload_does_not_wait(cluster: Make) -> None:
+@pytest.mark.parametrize("reason", ["Deactivated", "DeactivatedDueToRequeuingLimitExceeded"])
+def test_a_deactivated_workload_does_not_wait(cluster: Make, reason: str) -> None:
     job = kueue_job("train", 1, 8)
-    why = condition("Evicted", True, "DeactivatedDueToRequeuingLimitExceeded", "limit exceeded", NOW - HOUR)
-    workload = with_conditions(workload_of(job), why, active=False)
+    evicted = condition("Evicted", True, reason, "limit exceeded", NOW - HOUR)
+    requeued = condition("Requeued", False, reason, "limit exceeded", NOW - HOUR)
+    workload = with_conditions(workload_of(job), evicted, requeued, active=False)
     before = cluster([*queues(), job, workload])
     found = before.explain("job/train")
     assert found["advice"] is None
     assert found["rules"].startswith("Kueue 0.19.2 (which version runs is not known)")
     assert found["drift"][0].startswith("which version of Kueue runs is not known")
     assert "differs     which version of Kueue runs is not known" in before.screen("job/train")
-    assert "deactivated (DeactivatedDueToRequeuingLimitExceeded)" in found["says"]
+    assert f"it is deactivated ({reason}): " in found["says"]
     assert found["since_ms"] == NOW - HOUR
     (fix,) = found["actions"]
     assert (fix["rule"], fix["decision"]) == ("activate", "now")

@@ -377,6 +377,11 @@ _PREEMPTIONS = {
 _DUE_TO = "DueTo"
 
 
+def reason_without_cause(reason: str) -> str:
+    """``Deactivated`` of ``DeactivatedDueToRequeuingLimitExceeded``; others as they are."""
+    return reason.partition(_DUE_TO)[0]
+
+
 def eviction_meaning(reason: str) -> str:
     """What a reason of the conditions Evicted or Preempted says; of an unknown one, that quota is gone."""
     of, _, cause = reason.partition(_DUE_TO)

@@ -17,6 +17,7 @@ from typing import NamedTuple, TypeAlias
 from gpucost.cluster.objects.kueue import (
     AdmissionCheckState,
     ClusterQueue,
+    EvictionReason,
     FlavorQuota,
     FlavorResource,
     FlavorUsage,
@@ -24,6 +25,7 @@ from gpucost.cluster.objects.kueue import (
     PodSetAssignment,
     Workload,
     WorkloadState,
+    reason_without_cause,
 )
 from gpucost.cluster.objects.metadata import (
     Resources,
@@ -223,14 +225,15 @@ class HeldBack(NamedTuple):
 
 
 _TAKEN_BACK = (
-    "PodsReadyTimeout",
-    "AdmissionCheck",
-    "Deactivated",
-    "ClusterQueueStopped",
-    "LocalQueueStopped",
+    EvictionReason.PODS_READY_TIMEOUT,
+    EvictionReason.ADMISSION_CHECK,
+    EvictionReason.DEACTIVATED,
+    EvictionReason.CLUSTER_QUEUE_STOPPED,
+    EvictionReason.LOCAL_QUEUE_STOPPED,
 )
 """Reasons of Requeued=False that Kueue takes back by itself at once, when the time to wait is over, or the
-workload is active and its queue open again (workload_controller.go, Reconcile)."""
+workload is active and its queue open again (workload_controller.go, Reconcile); what it deactivated itself
+with the cause behind them."""
 
 
 def held_back(workload: Workload, at_ms: int) -> HeldBack | None:
@@ -250,7 +253,9 @@ def held_back(workload: Workload, at_ms: int) -> HeldBack | None:
         said = requeued.message if requeued is not None else ""
         field, until_ms = "status.requeueState.requeueAt", workload.requeue_at_ms
         return HeldBack(WAITING_FOR_REQUEUE, field, iso(until_ms), said, until_ms)
-    if requeued is not None and requeued.status is False and requeued.reason not in _TAKEN_BACK:
+    if requeued is None or requeued.status is not False:
+        return None
+    if reason_without_cause(requeued.reason) not in _TAKEN_BACK:
         return _held_by("Requeued", requeued, WAITING_FOR_REQUEUE)
     return None
 
