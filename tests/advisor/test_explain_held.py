@@ -19,6 +19,7 @@ from tests.advisor.story_worlds import (
     NS,
     Cluster,
     Json,
+    bound,
     by_operations,
     by_yaml,
     facts,
@@ -336,6 +337,37 @@ def test_one_that_is_being_evicted_does_not_run_now(cluster: Make) -> None:
     advice = before.with_(rival, older).explain("job/train")["advice"]
     assert (advice["decision"], advice["reason"]) == ("waits", "WaitingForQuota")
     assert advice["wait"]["p50_ms"] is None or advice["wait"]["p50_ms"] > 0
+
+
+@pytest.mark.parametrize("members", [1, 2], ids=["pod", "group"])
+def test_plain_pods_that_are_being_evicted_have_no_outlook(cluster: Make, members: int) -> None:
+    """Kueue deletes them, and nobody makes others."""
+    pods = [
+        bound(shapes.pod(NS, f"solo-{at}", f"solo-{at}", NOW - HOUR, GPU, 8 // members), "gpu-2")
+        for at in range(members)
+    ]
+    told = {"owner": ("v1", "Pod", "solo-0", "solo-0")} if members == 1 else {}
+    for pod in pods:
+        pod["metadata"]["labels"] = {"kueue.x-k8s.io/pod-group-name": "solo"} if members > 1 else {}
+    given = kueue.assignment(flavors={GPU: "h100"}, usage={GPU: "8"}, count=members)
+    workload = kueue.workload(
+        "solo",
+        NS,
+        queue="team",
+        pod_sets=[{"name": "main", "count": members, "template": shapes.template(GPU, 8 // members)}],
+        cluster_queue="ml",
+        assignments=[given],
+        conditions=[
+            condition("QuotaReserved"),
+            condition("Admitted"),
+            condition("Evicted", True, "Preempted", "to accommodate another", NOW - 60_000),
+        ],
+        created=NOW - HOUR,
+        **told,
+    )
+    found = cluster([*queues(), *pods, workload]).explain("workload/solo")
+    assert found["says"] == "quota holds it: it is being evicted: Preempted"
+    assert (found["advice"], found["actions"]) == (None, [])
 
 
 def test_one_that_is_evicted_for_good_has_no_outlook(cluster: Make) -> None:

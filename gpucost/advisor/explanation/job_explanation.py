@@ -388,16 +388,16 @@ def _after_eviction(found: ExistingJob, workload: Workload, known: AdvisorContex
 
 def _advice(found: ExistingJob, held: LayerAnswer, known: AdvisorContext) -> Advice | None:
     """What the advisor says of it now; None where it does not ask: it runs, its workload is deactivated (and
-    may still have its quota), or Kueue holds it and its workload is not known. The rest of a job that has
-    some of its pods on nodes never runs where the whole never would, even on its own nodes, and waits for
-    nodes to come back where the whole would."""
+    may still have its quota), it is plain pods that Kueue evicts, and so deletes, or Kueue holds it and its
+    workload is not known. The rest of a job that has some of its pods on nodes never runs where the whole
+    never would, even on its own nodes, and waits for nodes to come back where the whole would."""
     if held.layer is SchedulingLayer.RUNNING:
         return None
     workload = found.workload
     if workload is not None and not workload.is_active:
         return None
     if workload is not None and workload.state is WorkloadState.EVICTING:
-        return _after_eviction(found, workload, known)
+        return None if found.job.kind is JobKind.POD else _after_eviction(found, workload, known)
     asking = request_from_job(found, known)
     if (
         held.layer is SchedulingLayer.QUOTA
