@@ -129,18 +129,20 @@ def _not_before(found: LayerResult, asking: SchedulingRequest, known: AdvisorCon
     """Of one that all layers would let run: it waits first where Kueue says that it does not let it in yet,
     or where it has to end what it does."""
     hold = hold_of(asking.workloads[-1], known.state) if asking.workloads else None
-    when = "now"
     if hold is None and asking.until:
-        hold, when = KueueHold(EVICTING, "", until=asking.until), "then"
+        hold = KueueHold(EVICTING, "", until=asking.until)
+    # Without an end: one that is on hold, and wants no pods.
     if hold is None or not hold.until:
-        return found  # on hold, and it wants no pods
-    is_there = found.decision is SchedulingDecision.NOW
+        return found
+    says = f"quota and nodes are there for it {'then' if asking.until else 'now'}"
+    if found.decision is SchedulingDecision.LATER:
+        says = f"it {found.says}"
     return replace(
         found,
         decision=SchedulingDecision.WAITS,
         layer=SchedulingLayer.QUOTA,
         reason=hold.reason,
-        says=f"by the rules {f'quota and nodes are there for it {when}' if is_there else f'it {found.says}'}",
+        says=f"by the rules {says}",
         evidence=(*hold.evidence, *found.evidence),
         until=hold.until,
         victims=(),

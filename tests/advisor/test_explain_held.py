@@ -330,6 +330,13 @@ def test_one_that_is_being_evicted_does_not_run_now(cluster: Make) -> None:
     advice = before.explain("job/train")["advice"]
     assert (advice["decision"], advice["layer"], advice["queue"]) == ("waits", "quota", "ml")
     assert advice["says"].startswith("waits until it has given its quota back: ")
+    # Its backoff has begun already.
+    job, workload, *pods = being_evicted("PodsReadyTimeout")
+    workload["status"]["requeueState"] = {"count": 2, "requeueAt": iso(NOW + HOUR)}
+    advice = cluster([*queues(), job, workload, *pods]).explain("job/train")["advice"]
+    assert advice["says"] == (
+        "waits until 01:00 UTC (backoff after 2 requeues): by the rules quota and nodes are there for it then"
+    )
     # Whoever it leaves for has come before.
     rival = kueue_job("rival", 1, 8)
     older = workload_of(rival)
