@@ -19,6 +19,7 @@ from gpucost.kube.dumps.scrub import ANNOTATIONS, KINDS, scrubbed
 from gpucost.kube.parse.events import Unreadable
 from tests.cli.state_worlds import SECRET
 from tests.kube.every_object import ALL, EVERYTHING, Json, collection_of
+from tests.kube.parse import job_objects
 from tests.support.objects.broken import JSON, broken, put, ways
 
 Way = tuple[str | int, ...]
@@ -162,6 +163,17 @@ def test_scrubbed_objects_are_read_as_before(found: Json) -> None:
     once = scrubbed(found)
     assert parse(once) == parse(public(found))
     assert scrubbed(once) == once
+
+
+def test_a_dump_says_that_a_ray_job_failed() -> None:
+    found = {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayJob",
+        **job_objects.RAY_JOB,
+        "status": {"jobStatus": "FAILED"},
+    }
+    assert parsed(scrubbed(found)) == parsed(public(found))
+    assert "FAILED" in line_of(found)
 
 
 @settings(max_examples=400, deadline=None)

@@ -101,7 +101,7 @@ _RAY_JOB = _job(
         rayClusterSpec=fields(**_RAY),
         submitterPodTemplate=JOB_TEMPLATE,
     ),
-    "endTime",
+    *("endTime", "jobStatus"),
     rayClusterStatus=fields(*_RAY_WORKERS),
 )
 _RAY_SERVICE = _job(
