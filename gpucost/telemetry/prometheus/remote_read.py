@@ -163,9 +163,6 @@ class RemoteReader:
     def statistics(self, selector: SeriesSelector, ranges: SampleRanges) -> _Samples:
         """What each series did in these ranges; read once, also where several threads ask at the same time.
         Raises NotEvaluated, NoRemoteRead and SourceError."""
-        return self._read_once(selector, ranges)
-
-    def _read_once(self, selector: SeriesSelector, ranges: SampleRanges) -> _Samples:
         key = selector, ranges
         with self._lock:
             known = self._kept.get(key)
@@ -180,7 +177,7 @@ class RemoteReader:
             return known.result()
         try:
             if together is not None:
-                found = _at(*self._read_once(selector, together), ranges)
+                found = _at(*self.statistics(selector, together), ranges)
             else:
                 found = self._as_stored(
                     selector, *self._client.tried_again(lambda: self._read(selector, ranges))
