@@ -130,7 +130,7 @@ spec:
 """
 _STATE = ("--state", "dump.json", "--prices", "prices.yaml")
 COMMANDS: dict[str, tuple[str, ...] | str] = {
-    "report": (MONTH, "--waste"),
+    "report": (MONTH,),
     "allocations": (DAY, "--group-by", "team,namespace,job,user"),
     "job": (f"job-0 {POISONS[0]}",),
     "waste": (DAY, "--top", "100"),
