@@ -28,6 +28,11 @@ def _xid(code: int) -> str:
 
 
 _WINDOW = int(t.XID_WINDOW.value)
+_OF_NEW_NODE = ExpectedAlert(
+    {"severity": "critical", "cluster": "prod", "node": "new", "gpu_uuid": "GPU-2", "xid": "48"},
+    "GPU GPU-2 on node new of cluster prod reported Xid 48 2 times in the last 1h.",
+    "gpucost-nodes?var-cluster=prod&var-node=new",
+)
 
 COLLECTOR: tuple[AlertCase, ...] = (
     pair(
@@ -250,36 +255,14 @@ GPUS: tuple[AlertCase, ...] = (
         },
         silent=(5_940, 7_440, 110 * 60 + _WINDOW + 1_260),
         firing={
-            7_500: (
-                ExpectedAlert(
-                    {
-                        "severity": "critical",
-                        "cluster": "prod",
-                        "node": "new",
-                        "gpu_uuid": "GPU-2",
-                        "xid": "48",
-                    },
-                    "GPU GPU-2 on node new of cluster prod reported Xid 48 2 times in the last 1h.",
-                    "gpucost-nodes?var-cluster=prod&var-node=new",
-                ),
-            ),
+            7_500: (_OF_NEW_NODE,),
             7_800: (
                 ExpectedAlert(
                     {"severity": "critical", **_NODE, "gpu_uuid": "GPU-1", "xid": "79"},
                     "GPU GPU-1 on node gpu-1 of cluster prod reported Xid 79 1 times in the last 1h.",
                     _BOARD,
                 ),
-                ExpectedAlert(
-                    {
-                        "severity": "critical",
-                        "cluster": "prod",
-                        "node": "new",
-                        "gpu_uuid": "GPU-2",
-                        "xid": "48",
-                    },
-                    "GPU GPU-2 on node new of cluster prod reported Xid 48 2 times in the last 1h.",
-                    "gpucost-nodes?var-cluster=prod&var-node=new",
-                ),
+                _OF_NEW_NODE,
             ),
         },
     ),

@@ -175,9 +175,7 @@ class DriverLink:
             raise DriverDown("EXITED", self._how_it_ended(child)) from None
 
     def _read_reply(self, child: subprocess.Popen[bytes], timeout_s: float) -> bytes:
-        source = _pipe(child.stdout).fileno()
-        poller = select.poll()
-        poller.register(source, select.POLLIN)
+        source, poller = _polled(child)
         deadline_s = time.monotonic() + timeout_s
         answers: list[bytes] = []
         while not answers:
@@ -211,9 +209,7 @@ class DriverLink:
 
     def _read_out(self, child: subprocess.Popen[bytes]) -> list[bytes]:
         """Take the XID events that a process, killed or not, has written; the replies among them."""
-        source, replies = _pipe(child.stdout).fileno(), list[bytes]()
-        poller = select.poll()
-        poller.register(source, select.POLLIN)
+        (source, poller), replies = _polled(child), list[bytes]()
         while poller.poll(0) and len(self._unfinished) <= LONGEST_REPLY:
             chunk = os.read(source, _CHUNK)
             if not chunk:
@@ -241,6 +237,13 @@ class DriverLink:
             self._read_out(child)
         _pipe(child.stdin).close()
         _pipe(child.stdout).close()
+
+
+def _polled(child: subprocess.Popen[bytes]) -> tuple[int, select.poll]:
+    """What the process writes, and what tells when there is some."""
+    source, poller = _pipe(child.stdout).fileno(), select.poll()
+    poller.register(source, select.POLLIN)
+    return source, poller
 
 
 def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:

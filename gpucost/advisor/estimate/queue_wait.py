@@ -95,8 +95,8 @@ def _at_kueue(
 ) -> WaitEstimate | None:
     """Until the last of its workloads starts. Simulated are the workloads that hold quota in the tree, those
     that come back to their queues (``KueueView.later_of``) and, where quota is there and nodes are not, those
-    that hold the nodes. None where the simulation would start
-    all of them now: it knows fewer rules than the answer, which says that they wait."""
+    that hold the nodes. None where the simulation would start all of them now: it knows fewer rules than the
+    answer, which says that they wait."""
     view, ask = known.kueue, asks[-1]
     tree = view.tree(ask.queue)
     members = {uid for name in tree for uid in view.snapshot.queues[name].members}

@@ -257,9 +257,9 @@ def hold_of(workload: Workload, state: ClusterState) -> KueueHold | None:
 
 
 def as_held(found: LayerResult, workload: Workload, state: ClusterState) -> LayerResult:
-    """The answer of the rules, for a workload that Kueue may hold back. Where it is known what
-    ends that, quota that is there stays so: the other layers are asked first (``advise_asking``). One that is
-    not tried has no place in its queue."""
+    """The answer of the rules, for a workload that Kueue may hold back. Where it is known what ends that,
+    quota that is there stays so: the other layers are asked first (``advise_asking``). One that is not tried
+    has no place in its queue."""
     hold = hold_of(workload, state)
     if hold is None:
         return _as_gated(found, workload, state)

@@ -26,7 +26,7 @@ from gpucost.access.sessions import LoginProof, csrf_token
 from gpucost.api.pages.page_layout import PAGE_POLICY, content, render
 from gpucost.api.routes.requests import refuse_unknown_parameters
 from gpucost.api.server import browser
-from gpucost.api.server.authentication import admit, refuse
+from gpucost.api.server.authentication import address_of, admit, refuse
 from gpucost.api.server.browser import BrowserPlace, place_of, place_of_form
 from gpucost.api.server.errors import not_found, unknown_key
 from gpucost.api.server.middleware import ASKED_BY
@@ -148,7 +148,7 @@ def _callback(place: BrowserPlace) -> str:
 
 async def _asked(request: Request, known: ApiServices, ask: Callable[[], T]) -> T:
     """What the issuer answers, when it is the turn of this address."""
-    async with known.gate.asking(_address(request)):
+    async with known.gate.asking(address_of(request)):
         return await in_own_thread(ask)
 
 
@@ -215,7 +215,3 @@ async def _reader(known: ApiServices, token: str) -> Principal | None:
         return (await run_in_threadpool(known.login.sessions.authenticate, token))[1]
     except (AccessDenied, CheckUnavailable):
         return None
-
-
-def _address(request: Request) -> str:
-    return "" if request.client is None else request.client.host

@@ -48,11 +48,16 @@ async def authenticate(request: Request, known: KnownServices) -> Principal:
     return principal
 
 
+def address_of(request: Request) -> str:
+    """Where a request comes from; empty where that is not known."""
+    return "" if request.client is None else request.client.host
+
+
 def refuse(request: Request, known: ApiServices) -> None:
     """Count a request that is refused before anybody is authenticated. Raises ApiError (429) for too many of
     its address, and then no line of it is logged."""
     try:
-        known.gate.refuse("" if request.client is None else request.client.host)
+        known.gate.refuse(address_of(request))
     except ApiError:
         request.scope.setdefault("state", {})[UNTOLD] = True
         raise
@@ -65,7 +70,7 @@ def admit(known: ApiServices, principal: Principal, cost: int = 1) -> None:
 
 
 async def _authenticated(request: Request, known: KnownServices) -> Principal:
-    address = "" if request.client is None else request.client.host
+    address = address_of(request)
     try:
         return await _checked(request, known, address)
     except (AccessDenied, CheckUnavailable) as error:

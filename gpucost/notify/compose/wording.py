@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import re
 
-from gpucost.domain.buckets import (
-    NO_TEAM,
-    UNALLOCATED,
-    UNAVAILABLE,
-    UNKNOWN,
-)
+from gpucost.domain.buckets import HOLDERS_OF_NONE, NO_TEAM
 from gpucost.domain.money import NANO
 from gpucost.domain.time import iso
 from gpucost.reports.base import display
@@ -87,7 +82,7 @@ def change_words(change: CostChange | None, since: str) -> str:
     return f"{display.percent(abs(change.relative))} {'more' if change.nano > 0 else 'less'} than {since}"
 
 
-_NOBODY = frozenset((NO_TEAM, UNALLOCATED, UNAVAILABLE, UNKNOWN))
+_NOBODY = HOLDERS_OF_NONE | {NO_TEAM}
 
 
 def owner(team: str) -> str:

@@ -173,7 +173,7 @@ def _statements(
             prices,
             rules,
             as_closed=kept is not None,
-            contracts=_contract_views(reporting, month, book),
+            contracts=_contract_views(reporting, month, book, None if kept is None else contract_stand(kept)),
             units=unit_costs_by_team(reporting.ledger, scope, month.window),
             rate=adjustment_rate(book, reporting.currency, month),
         ),
@@ -192,9 +192,11 @@ def month_account(
     """The charges of a month by the policy in force, and by how its contracts stand. Raises ChargesChanged
     where a closed month is not charged as it was."""
     without: set[str] = set()
-    if kept is not None and contract_stand(kept) is None:
-        # The release that closed it left out whoever any policy of the file has among its overhead teams.
-        without.update(*(policy.overhead_teams for policy in book.file.policies))
+    if kept is not None:
+        stand = contract_stand(kept)
+        if stand is None:
+            # The release that closed it left out whom any policy of the file has among its overhead teams.
+            without.update(*(policy.overhead_teams for policy in book.file.policies))
     lines = _commitment_lines(reporting, month, book, stand, without)
     cells = reporting.ledger.cells(scope, month.window)
     account = charges(cells, book, reporting.currency, lines)
@@ -241,9 +243,9 @@ def charges_beside(reporting: ReportService, month: Month, book: PolicyBook) -> 
 
 
 def _contract_views(
-    reporting: ReportService, month: Month, book: PolicyBook
+    reporting: ReportService, month: Month, book: PolicyBook, stand: ContractStand | None
 ) -> Mapping[str, StatementContracts] | None:
-    found = _drawdown(reporting, month, book)
+    found = _drawdown(reporting, month, book, stand)
     if found is None:
         return None
     return {

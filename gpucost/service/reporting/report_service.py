@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 import pandas as pd
 
 from gpucost.detectors.engine.lifecycle import LIVE
-from gpucost.domain.buckets import HOLDER_OF_BUCKET, Bucket
+from gpucost.domain.buckets import HOLDERS_OF_NONE, Bucket
 from gpucost.domain.errors import ChargesChanged, ErrorRemark, InputError, LedgerUnavailable
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.time import DAY_MS, Month, Window, parse_instant
@@ -543,7 +543,7 @@ def _before(window: Window) -> Window:
 
 
 def _names_nobody(filters: Mapping[str, frozenset[str]]) -> bool:
-    return any(value in HOLDER_OF_BUCKET.values() for values in filters.values() for value in values)
+    return any(value in HOLDERS_OF_NONE for values in filters.values() for value in values)
 
 
 def _capacity(infos: Sequence[WindowInfo]) -> CostAmount:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from collections.abc import Set as AbstractSet
 
-from gpucost.domain.buckets import HOLDER_OF_BUCKET, NO_TEAM
+from gpucost.domain.buckets import HOLDERS_OF_NONE, NO_TEAM
 from gpucost.domain.errors import InputError
 from gpucost.domain.scope import EVERYTHING, Scope
 from gpucost.domain.text import named_first
@@ -17,7 +17,7 @@ from gpucost.domain.time import Month
 from gpucost.ledger.ledger import Ledger
 
 _MOST_NAMED = 100
-_NOBODY = frozenset({"", NO_TEAM, *HOLDER_OF_BUCKET.values()})
+_NOBODY = HOLDERS_OF_NONE | {"", NO_TEAM}
 """What stands for no team, where time of nobody can be asked for."""
 
 
@@ -26,7 +26,7 @@ def known_teams(ledger: Ledger, ruled: Collection[str], month: Month, scope: Sco
     clusters, with usage there: adjustments are of no cluster."""
     used = set(ledger.aggregate(scope, month.window, ("team",))["team"])
     adjusted = {item.team for item in ledger.adjustments(scope, month)} if scope.sees_all else set()
-    return {*used, *adjusted, *ruled} - {"", *HOLDER_OF_BUCKET.values()}
+    return {*used, *adjusted, *ruled} - HOLDERS_OF_NONE - {""}
 
 
 def teams_seen(ledger: Ledger, ruled: Collection[str], scope: Scope) -> frozenset[str]:
